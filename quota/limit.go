@@ -1,0 +1,95 @@
+package quota
+
+import "time"
+
+// Kind is the rule of a limit.
+type Kind uint8
+
+// The kinds of limit. Their numbers are part of the stored layout.
+const (
+	KindBucket Kind = 1 // weighted token bucket: Rate and Burst
+	KindSlots  Kind = 2 // calls in flight: Max
+	KindQuota  Kind = 3 // amount a calendar period: Max and Period
+)
+
+// DownRule says what a limit answers while its engine can't be asked.
+type DownRule string
+
+// The rules for an engine that does not answer.
+const (
+	DownClosed DownRule = "closed" // Reserve answers unavailable (the default)
+	DownOpen   DownRule = "open"   // Reserve grants and says degraded
+)
+
+// ExpiryRule says what happens to a limit's hold when the lease ends without
+// a Refund.
+type ExpiryRule string
+
+// The rules for a hold whose lease ended.
+const (
+	ExpiryGiveBack ExpiryRule = "give_back" // the hold returns (the default)
+	ExpiryCharge   ExpiryRule = "charge"    // the hold counts as used
+)
+
+// Rate is how fast a bucket refills: Amount units every Every.
+type Rate struct {
+	Amount Amount        // units, 1 to MaxAmount
+	Every  time.Duration // 1 ms to 24 h, whole microseconds
+}
+
+// Limit is one rule over one meter, as a plan or a pool states it.
+type Limit struct {
+	Name  string // unique in its plan or pool; [a-z0-9][a-z0-9_-]{0,62}
+	Meter Meter
+	Kind  Kind
+
+	Rate  Rate   // KindBucket
+	Burst Amount // KindBucket: capacity in units, 1 to MaxAmount; Rate.Amount unless stated
+
+	Max    Amount     // KindSlots: slots; KindQuota: units a period; 1 to MaxAmount
+	Period PeriodUnit // KindQuota
+
+	Per   []string            // labels that split the limit into counters, sorted, without "account"
+	Match map[string][]string // label -> accepted values; all labels must match, any value may; a trailing * matches a prefix
+	Costs []CostRule          // weights by label, first match wins; empty: 1
+
+	WhenDown DownRule
+	OnExpiry ExpiryRule
+}
+
+// CostRule multiplies what a call takes from a limit when the call's labels
+// match: a read costs 1 point, a write 5.
+type CostRule struct {
+	Match  map[string][]string // as Limit.Match
+	Weight Amount              // factor, 1 to 1,000,000
+}
+
+// Plan is a named list of limits, in the order in which they were stated.
+type Plan struct {
+	Name   string
+	Limits []Limit
+}
+
+// Pool is one limit shared by every account whose calls match it.
+type Pool struct {
+	Name  string
+	Limit Limit // Name equals the pool's; KindBucket or KindSlots
+}
+
+// Account is who is billed.
+type Account struct {
+	Name      string // 1 to 128 bytes of [A-Za-z0-9._:@-], starting with a letter or digit
+	Plan      string
+	TimeZone  string  // IANA name; "UTC" unless stated
+	AnchorDay int     // day of the month on which months begin, 1 to 31; 1 unless stated
+	Overrides []Limit // replace the plan's limits of the same name, or add to them
+}
+
+// Policy is everything that decides which limits a call meets. It is
+// immutable once built; a change makes a new one.
+type Policy struct {
+	Version  int64 // grows with every change of the store that it came from
+	Plans    map[string]Plan
+	Pools    map[string]Pool
+	Accounts map[string]Account
+}
