@@ -1,0 +1,67 @@
+package reservation
+
+import (
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Bounds of a plan of holds. The broker refuses an ask outside them before an
+// engine sees it.
+const (
+	MaxHolds        = 64
+	MaxTokenBytes   = 8 << 10
+	MaxOutcomeBytes = 8 << 10
+	MaxKeyBytes     = 256
+)
+
+// Counter names one counter of one limit: the place that a hold takes from.
+type Counter struct {
+	Pool  string // the pool whose limit it is; "" for a limit of the account itself
+	Limit string // quota.Limit.ID
+	Scope string // quota.Limit.Scope; "" for the whole account (or pool)
+}
+
+// Hold is what a reservation takes from one counter, with the limit's
+// parameters at the time of asking: the engine keeps no policy.
+type Hold struct {
+	Counter
+	Kind   quota.Kind
+	Amount quota.Amount // 0 to quota.MaxAmount; 1 for slots. 0 takes nothing and is never refused, but a Refund may charge the counter
+
+	Bucket quota.Bucket // KindBucket
+	Max    quota.Amount // KindSlots: slots; KindQuota: units a period
+	Period quota.Period // KindQuota: the period of the reservation
+
+	OnExpiry quota.ExpiryRule
+}
+
+// State is where a reservation stands.
+type State uint8
+
+// The states that an engine keeps.
+const (
+	StateUnknown State = 0 // the engine has no record
+	StateHeld    State = 1
+	StateExpired State = 2
+	StateSettled State = 3 // refunded or charged; Late says whether after the lease had ended
+)
+
+// Level is what a counter shows.
+type Level struct {
+	// Remaining is what a call could still take now: the bucket's level
+	// (negative while it is in debt), free slots, or what is left of the
+	// quota (negative when overrun).
+	Remaining quota.Amount
+	// ResetsAt is when the bucket is full again, the earliest lease among the
+	// holders of slots ends, or the quota's period ends. Zero when a bucket is
+	// full or no slot is taken.
+	ResetsAt time.Time
+	// Seeded says that a quota's counter was seeded from the ledger in this
+	// incarnation of the engine. True for other kinds. When it is false, Used
+	// and Remaining say nothing.
+	Seeded   bool
+	Used     quota.Amount // quota: posted in the ledger, as far as the engine knows; else 0
+	Held     quota.Amount // quota: open holds; slots: slots taken; else 0
+	Unposted quota.Amount // quota: settled here and not yet confirmed by the ledger; else 0
+}

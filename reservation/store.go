@@ -1,0 +1,321 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// ErrUnavailable says that the engine did not answer in time or could not
+// serve (away, frozen, loading, read-only). The outcome is unknown: repeating
+// the same call is safe.
+var ErrUnavailable = errors.New("reservation store unavailable")
+
+// ErrNewerLayout says that the state was written in a layout that this version
+// does not know. Nothing was changed. Upgrade this node.
+var ErrNewerLayout = errors.New("state has a newer layout than this version knows")
+
+// Fixed spans of the protocol.
+const (
+	// MintSkew is how far an id's mint instant may be from the engine's clock
+	// at Reserve; beyond it the engine answers [Stale].
+	MintSkew = 5 * time.Second
+	// OutboxDelay is how long after a Refund a closing waits for its Confirm
+	// before Sweep hands it out; the closing of an expiry is handed out at once.
+	OutboxDelay = 2 * time.Second
+	// OutboxRetry is how long after Sweep handed out a closing it is handed
+	// out again unless confirmed.
+	OutboxRetry = 5 * time.Second
+	// ReclaimBatch is how many due reservations of its account a call reclaims
+	// before it does its own work.
+	ReclaimBatch = 64
+)
+
+// Store keeps reservations and the counters that they hold. Every method is
+// one atomic step per account, safe for concurrent use by many brokers, and
+// costs a bounded amount of work. Times come from the engine's clock (Redis
+// TIME in production), to the microsecond.
+//
+// Before its own work each method on an account ends up to [ReclaimBatch] of
+// the account's reservations whose lease has ended (expiry <= now), in order
+// of expiry: the slot is free, a bucket gets the hold back (ExpiryGiveBack) or
+// keeps it (ExpiryCharge), and a quota's hold moves from held to unposted in
+// full until the ledger confirmed a closing.
+//
+// A slot whose lease has ended is free at once, however many wait to be
+// reclaimed.
+type Store interface {
+	// Reserve decides, in this order:
+	//  1. key known, same body: Replayed, with the record's present state;
+	//     another body: KeyReused. The key outlives the lease by Retention.
+	//  2. id known, in whatever state: Closed (a script that runs late must
+	//     not hold again).
+	//  3. id minted more than MintSkew from now, or a quota's period that does
+	//     not contain now: Stale. The broker mints anew at Answer.Now.
+	//  4. a quota with an amount above 0 whose counter is missing or of
+	//     another incarnation: Unseeded with a ticket for each such counter.
+	//     A ticket that stands is given again.
+	//  5. any hold that does not fit: Refused, and nothing is written. The
+	//     strictest refusal is reported: one that no waiting helps first, then
+	//     the latest RetryAt, then the first in the plan's order.
+	//  6. else takes every hold, writes the record, and answers Granted.
+	//
+	// With Settle the reservation is made and settled in the same step (a
+	// Charge): no lease, no slots; the record waits for the ledger at once.
+	// With DryRun nothing is written; the answer is what it would have been.
+	Reserve(ctx context.Context, r ReserveRequest) (ReserveAnswer, error)
+
+	// Refund closes a reservation. Held or expired: each bucket is corrected
+	// by the difference to what it was charged so far (refill first, then the
+	// return, never above the capacity; an overrun may take it below zero), the
+	// slot is freed, the quota's hold becomes unposted actual, and the outcome
+	// waits for the ledger. Settled already: nothing changes and the recorded
+	// outcome is returned. See RefundVerdict.
+	Refund(ctx context.Context, r RefundRequest) (RefundAnswer, error)
+
+	// Renew moves the lease's end to now+Lease if that is later. It never
+	// revives an expired or settled reservation.
+	Renew(ctx context.Context, r RenewRequest) (RenewAnswer, error)
+
+	// Confirm tells the engine what the ledger holds: newer usage values are
+	// taken over (by version; a counter that is not seeded stays unseeded),
+	// and the record adopts the winner, unless its rank is higher, or equal
+	// and confirmed. Adopting drops its held and unposted shares, corrects the
+	// bucket to the winner's amounts, frees the slot and ends the wait for the
+	// ledger. The record can then be forgotten, but not before lease end plus
+	// retention.
+	Confirm(ctx context.Context, r ConfirmRequest) (ConfirmVerdict, error)
+
+	// Seed stores a quota's ledger value, read after the ticket was given. It
+	// reports false, and changes nothing, when the ticket no longer stands or
+	// the version is older than the known one.
+	Seed(ctx context.Context, s SeedRequest) (bool, error)
+
+	// Sweep visits accounts whose earliest due instant has passed: it expires
+	// leases and returns up to max closings that wait for the ledger. A
+	// closing that was returned is due again after OutboxRetry. Any node may
+	// sweep, at any time, any number of times.
+	Sweep(ctx context.Context, max int) (SweepAnswer, error)
+
+	// Lookup returns the record of a reservation without changing it, except
+	// that a held record whose lease has ended is shown as expired. State is
+	// StateUnknown when there is none.
+	Lookup(ctx context.Context, account string, id ID) (Record, error)
+
+	// Levels shows the counters of holds, in order, without changing anything.
+	Levels(ctx context.Context, account string, holds []Hold) ([]Level, time.Time, error)
+
+	// Ping answers nil when the engine can serve now.
+	Ping(ctx context.Context) error
+
+	// Close releases the engine's resources.
+	Close() error
+}
+
+// ReserveRequest asks an engine to commit a plan of holds.
+type ReserveRequest struct {
+	Account   string
+	ID        ID
+	Holds     []Hold        // at most MaxHolds, at most one per counter
+	Lease     time.Duration // 1 ms to 24 h; ignored with Settle
+	Retention time.Duration // how long after the lease's end the record is remembered; to 24 h
+	Key       string        // idempotency key, "" for none; to MaxKeyBytes
+	Body      Hash          // of the whole ask
+	Token     []byte        // opaque; returned by a replay, with closings and by Lookup
+	Settle    *Settlement   // non-nil: a Charge
+	DryRun    bool
+}
+
+// Settlement is the closing part of a Charge.
+type Settlement struct {
+	Body    Hash   // as RefundRequest.Body
+	Outcome []byte // as RefundRequest.Outcome
+}
+
+// ReserveVerdict is the kind of answer to a Reserve.
+type ReserveVerdict uint8
+
+// The answers to a Reserve.
+const (
+	Granted ReserveVerdict = iota + 1
+	Replayed
+	KeyReused
+	Closed
+	Stale
+	Unseeded
+	Refused
+)
+
+// ReserveAnswer is an engine's answer.
+type ReserveAnswer struct {
+	Verdict   ReserveVerdict
+	Now       time.Time
+	ExpiresAt time.Time // Granted
+	Levels    []Level   // Granted (after taking) and Refused (as they are), in the order of the holds
+	Refusal   Refusal   // Refused
+	Tickets   []Ticket  // Unseeded
+	Record    Record    // Replayed
+	Reclaimed int       // reservations whose lease this call found ended
+}
+
+// Reason says why a hold did not fit.
+type Reason uint8
+
+// The reasons. For slots the retry instant is the earliest lease end among the
+// holders; for a quota the end of its period.
+const (
+	RateLimited        Reason = 1
+	ConcurrencyLimited Reason = 2
+	QuotaExhausted     Reason = 3
+	ExceedsCapacity    Reason = 4 // asked more than the limit can ever hold: waiting does not help
+)
+
+// Refusal explains which hold did not fit.
+type Refusal struct {
+	Hold      int // index in the plan
+	Reason    Reason
+	Remaining quota.Amount
+	RetryAt   time.Time // zero for ExceedsCapacity
+}
+
+// Ticket asks for a quota's ledger value.
+type Ticket struct {
+	Hold   int   // index in the plan
+	Ticket int64 // to be given back to Seed
+}
+
+// SeedRequest brings one quota counter's ledger value.
+type SeedRequest struct {
+	Account string
+	Counter Counter
+	Period  quota.Period
+	Ticket  int64
+	Used    quota.Amount
+	Version int64
+}
+
+// RefundRequest closes a reservation.
+type RefundRequest struct {
+	Account   string
+	ID        ID
+	Lease     time.Duration // as reserved; with Retention it says whether an unknown id is young
+	Retention time.Duration
+	Body      Hash
+	Actual    []quota.Amount // what each hold really used, in the order of the holds; ignored for slots
+	Outcome   []byte         // opaque
+	Token     []byte         // as reserved
+
+	// Holds is empty at first. When the engine answers RefundUnknown, the
+	// broker asks again with the reservation's holds, and the engine creates
+	// the record closed: unposted actual, bucket charged, no slot.
+	Holds []Hold
+}
+
+// RefundVerdict is the kind of answer to a Refund.
+type RefundVerdict uint8
+
+// The answers to a Refund.
+const (
+	RefundSettled   RefundVerdict = iota + 1 // closed by this call
+	RefundSame                               // closed before with the same body
+	RefundConflict                           // closed before with another body
+	RefundUnknown                            // no record, and minted + lease + retention has not passed: ask again with Holds
+	RefundForgotten                          // no record, and older: only the ledger can tell
+)
+
+// RefundAnswer is an engine's answer.
+type RefundAnswer struct {
+	Verdict   RefundVerdict
+	Now       time.Time
+	Record    Record  // the closing as recorded: Settled, Same and Conflict
+	Levels    []Level // Settled: the counters afterwards, in the order of the holds
+	Reclaimed int
+}
+
+// Record is what an engine remembers of a reservation.
+type Record struct {
+	State     State
+	ExpiresAt time.Time
+	Token     []byte // empty once the closing is confirmed and nobody may replay the key
+	Rank      ledger.Rank
+	Body      Hash // of the closing
+	Outcome   []byte
+	Actual    []quota.Amount
+	Late      bool
+	ClosedAt  time.Time
+	Confirmed bool // the ledger holds the closing
+}
+
+// RenewRequest extends a lease.
+type RenewRequest struct {
+	Account string
+	ID      ID
+	Lease   time.Duration
+}
+
+// RenewAnswer says where the reservation stands: State is StateHeld when the
+// lease was extended, or was longer already.
+type RenewAnswer struct {
+	State     State
+	Now       time.Time
+	ExpiresAt time.Time
+	Reclaimed int
+}
+
+// CounterUsage is a ledger value for one quota counter.
+type CounterUsage struct {
+	Counter Counter
+	Period  quota.Period
+	Used    quota.Amount
+	Version int64
+}
+
+// ConfirmRequest names the ledger's winner for a reservation.
+type ConfirmRequest struct {
+	Account   string
+	ID        ID
+	Lease     time.Duration
+	Retention time.Duration
+	Rank      ledger.Rank
+	Body      Hash
+	Outcome   []byte
+	Actual    []quota.Amount
+	Late      bool
+	ClosedAt  time.Time
+	Usage     []CounterUsage
+	Token     []byte
+
+	// Holds is empty at first. When the engine answers ConfirmUnknown, the
+	// broker asks again with them, and the engine creates the record closed
+	// and confirmed, its buckets charged.
+	Holds []Hold
+}
+
+// ConfirmVerdict is the kind of answer to a Confirm.
+type ConfirmVerdict uint8
+
+// The answers to a Confirm. Usage values are taken over in every case.
+const (
+	ConfirmAdopted ConfirmVerdict = iota + 1 // the record holds the winner, confirmed
+	ConfirmStopped                           // the record has a higher rank, or is confirmed already
+	ConfirmUnknown                           // no record, still young: ask again with Holds
+	ConfirmOld                               // no record, and too old to need one
+)
+
+// Pending is a closing that waits for the ledger.
+type Pending struct {
+	Account string
+	ID      ID
+	Record  Record // StateExpired (rank 1) or StateSettled (rank 2); Actual per hold, by the expiry rule for rank 1
+}
+
+// SweepAnswer is what a Sweep found.
+type SweepAnswer struct {
+	Pending []Pending
+	Expired int       // leases that this sweep found ended
+	More    bool      // more was due than max or the bounds of one call allowed
+	Now     time.Time // the engine's clock
+}
