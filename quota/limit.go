@@ -49,7 +49,7 @@ type Limit struct {
 	Max    Amount     // KindSlots: slots; KindQuota: units a period; 1 to MaxAmount
 	Period PeriodUnit // KindQuota
 
-	Per   []string            // labels that split the limit into counters, sorted, without "account"
+	Per   []string            // labels that split the limit into counters, at most MaxPer; a policy keeps them sorted and without "account"
 	Match map[string][]string // label -> accepted values; all labels must match, any value may; a trailing * matches a prefix
 	Costs []CostRule          // weights by label, first match wins; empty: 1
 
@@ -83,13 +83,4 @@ type Account struct {
 	TimeZone  string  // IANA name; "UTC" unless stated
 	AnchorDay int     // day of the month on which months begin, 1 to 31; 1 unless stated
 	Overrides []Limit // replace the plan's limits of the same name, or add to them
-}
-
-// Policy is everything that decides which limits a call meets. It is
-// immutable once built; a change makes a new one.
-type Policy struct {
-	Version  int64 // grows with every change of the store that it came from
-	Plans    map[string]Plan
-	Pools    map[string]Pool
-	Accounts map[string]Account
 }
