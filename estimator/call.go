@@ -1,0 +1,91 @@
+package estimator
+
+import "github.com/budgetd/budgetd/quota"
+
+// Message is one turn of a chat.
+type Message struct {
+	Role    string // "user" if empty
+	Name    string // optional
+	Content string
+}
+
+// Call is what is asked of a model. The input is stated in exactly one of
+// Prompt, Messages, ProviderRequest or InputTokens; InputTokens may also
+// accompany a ProviderRequest, whose text is then not looked at.
+type Call struct {
+	// Provider is who serves the call ("openai", "anthropic", "gemini", ...;
+	// the catalogue's names and aliases). Empty: found by the model. For a
+	// ProviderRequest it also says whose body format it is.
+	Provider string
+
+	// Model is the id that the provider knows. May be empty when the
+	// ProviderRequest names it; if both do, they must agree. At most 256 bytes.
+	Model string
+
+	Prompt   string
+	Messages []Message
+
+	// ProviderRequest is the body that will be sent to the provider, as parsed
+	// JSON: maps, slices, strings, bools, nil and float64, json.Number or
+	// integers. It is only read.
+	ProviderRequest map[string]any
+
+	InputTokens *quota.Tokens // the caller's own count, 0 to quota.MaxAmount
+
+	// MaxOutputTokens bounds each choice, 0 to quota.MaxAmount. If nil, the
+	// provider request's own bound, else the model's maximum from the
+	// catalogue, else the call is refused. If a provider request states a
+	// bound too, the larger counts.
+	MaxOutputTokens *quota.Tokens
+
+	// N is how many choices are asked for, 0 (one, or what the provider
+	// request says) to [MaxChoices].
+	N int
+}
+
+// MaxChoices is the largest number of choices of one call, a bound of our own
+// (OpenAI documents 128 for n).
+const MaxChoices = 128
+
+// Estimate is what a call takes at most.
+type Estimate struct {
+	Provider string // canonical, "" when unknown
+	Model    string // canonical id of the catalogue entry that matched; as asked when none did
+
+	Input  quota.Tokens // prompt tokens; see Exact
+	Output quota.Tokens // ceiling: MaxOutputTokens x N; 0 for embeddings
+
+	MaxOutputTokens quota.Tokens // ceiling of one choice
+	N               int          // choices
+
+	Cost quota.NanoUSD // worst case for Input and Output at Price, rounded up once
+
+	Method   string   // "caller", "tiktoken/<encoding>" or "rule/<family>"
+	Encoding Encoding // the encoding that counted; "" for the caller's own count
+	Images   int      // images in the call, counted by the fixed rule of the provider
+
+	// Exact says that Input is a count by the model's own public encoding with
+	// documented overheads only. Otherwise Input is meant as a ceiling: the
+	// rule's factor, tool schemas counted as their JSON text and images at the
+	// provider's documented maximum are on the high side, and the caller's own
+	// count is taken on trust.
+	Exact bool
+
+	Price        Price
+	PriceVersion string // Price.Version
+}
+
+// Amounts returns the amounts of the four meters that an estimate speaks of:
+// input_tokens, output_tokens, tokens and cost. It fails when one passes
+// quota.MaxAmount.
+func (e Estimate) Amounts() (quota.Amounts, error) {
+	amounts, err := tokenAmounts(e.Input, e.Output)
+	if err != nil {
+		return nil, err
+	}
+	if e.Cost.Amount().Check() != nil {
+		return nil, invalid("cost", "%d nano-USD is not between 0 and %d", int64(e.Cost), int64(quota.MaxAmount))
+	}
+	amounts[quota.MeterCost] = e.Cost.Amount()
+	return amounts, nil
+}

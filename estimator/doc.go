@@ -1,0 +1,35 @@
+// Package estimator says, before a metered LLM call is made, how many tokens
+// it will read, how many it can write at most, and what it can cost at most;
+// and, after the call, what the provider's usage object means in disjoint
+// token classes and in nano-USD.
+//
+// It is a pure library: no network, no clock, no goroutine that outlives a
+// call. Token encodings and the price catalogue are embedded in the binary and
+// loaded on first use, once, and shared; everything here is safe for
+// concurrent use.
+//
+// # How input tokens are counted
+//
+// Three methods, named in [Estimate.Method]:
+//
+//   - "caller": the caller counted ([Call.InputTokens]).
+//   - "tiktoken/<encoding>": the model's own public encoding, in ordinary
+//     mode: text such as <|endoftext|> is text, never a special token.
+//   - "rule/<family>": a stated conservative rule for models whose tokenizer
+//     is not public ([Rule]).
+//
+// On top come the overheads that the providers document (per message, per
+// name, per tool, per image); overhead.go has each figure with its source.
+// [Estimate.Exact] is true only where nothing but a public encoding and a
+// documented overhead was used; otherwise Input is meant as a ceiling.
+//
+// # What is refused
+//
+// An estimate must not be too low, so input whose size can't be bounded from
+// the call alone (files, audio, video, PDF pages, server-side conversation
+// state, server-side tools such as web search) is refused by name with a
+// [CallError] that asks for input_tokens. A model without a price is refused
+// with an [UnknownModelError] or priced at the configured ceiling: never $0.
+// Fees that are not per token (a web search, a code session) are not part of
+// an estimate.
+package estimator
