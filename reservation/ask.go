@@ -1,0 +1,158 @@
+package reservation
+
+import (
+	"time"
+
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Ask is what a caller wants to do next: explicit amounts, a model call whose
+// amounts are estimated, or both when they speak of different meters.
+type Ask struct {
+	Account string
+	Labels  map[string]string
+	Key     string        // idempotency key, to 128 bytes; "" for none
+	Amounts quota.Amounts // explicit amounts
+	LLM     *estimator.Call
+	Lease   *time.Duration // nil: the default lease
+	DryRun  bool
+}
+
+// Spend is an Ask whose usage is known already: it is charged at once.
+type Spend struct {
+	Account  string
+	Labels   map[string]string
+	Key      string
+	Amounts  quota.Amounts
+	Provider string // of Model; may be empty
+	Model    string // prices Tokens; "" when Tokens is nil
+	Tokens   *estimator.TokenClasses
+}
+
+// Usage is what a call really used. At least one field is set, or Unused
+// alone: the call was not made at all and everything is given back. A meter
+// that was held and is not reported counts as used in full.
+type Usage struct {
+	Unused        bool
+	Amounts       quota.Amounts
+	Tokens        *estimator.TokenClasses
+	Provider      string         // whose usage object ProviderUsage is
+	ProviderUsage map[string]any // the provider's own usage object
+}
+
+// Decision answers an Ask: a grant, or a refusal with its reason.
+type Decision struct {
+	Grant   *Grant
+	Refusal *RefusedLimit
+}
+
+// Grant is a reservation that the caller may start on only while State is
+// StateHeld.
+type Grant struct {
+	Reservation  string // the reservation id that Refund and Renew take; "" for a dry run
+	ExpiresAt    time.Time
+	State        State
+	Late         bool // with StateSettled: the Refund came after the lease had ended
+	Released     bool // with StateSettled: closed as unused
+	Replayed     bool // the idempotency key was known
+	Degraded     bool // the engine did not answer; the limits' own rules granted
+	PriceVersion string
+	Holds        []HeldLimit
+	Estimate     *estimator.Estimate
+	Charged      quota.Amounts // Charge only
+}
+
+// HeldLimit is one hold as a caller sees it.
+type HeldLimit struct {
+	Limit  string // the limit's name
+	Pool   string
+	Scope  string
+	Meter  quota.Meter
+	Amount quota.Amount
+	// Level is the counter after the hold. Meaningless when LevelKnown is
+	// false (a degraded grant; a replay of a closed reservation).
+	Level      Level
+	LevelKnown bool
+}
+
+// RefusedLimit is the strictest limit that refused.
+type RefusedLimit struct {
+	Reason    Reason
+	Limit     string
+	Pool      string
+	Scope     string
+	Meter     quota.Meter
+	Kind      quota.Kind
+	Asked     quota.Amount
+	Remaining quota.Amount
+	Max       quota.Amount  // capacity, slots or quota
+	Window    time.Duration // bucket: time from empty to full, rounded up to the second; quota: length of the period; slots: 0
+	RetryAt   time.Time     // zero: waiting does not help
+	Now       time.Time     // the engine's clock, from which RetryAt was computed
+}
+
+// Retryable says whether the same ask can pass later.
+func (r *RefusedLimit) Retryable() bool { return !r.RetryAt.IsZero() }
+
+// RetryAfter is how long to wait, rounded up to whole seconds and at least
+// one; 0 when waiting does not help.
+func (r *RefusedLimit) RetryAfter() time.Duration {
+	if !r.Retryable() {
+		return 0
+	}
+	return max((r.RetryAt.Sub(r.Now) + time.Second - 1).Truncate(time.Second), time.Second)
+}
+
+// Receipt is what a Refund did. Amounts are per meter, without weights.
+type Receipt struct {
+	Charged   quota.Amounts
+	GivenBack quota.Amounts // held above charged
+	Overrun   quota.Amounts // charged above held
+	Late      bool
+	Released  bool // closed as unused
+	Replayed  bool // the same Refund was known
+	ClosedAt  time.Time
+	Holds     []HeldLimit // the counters afterwards, when the engine told them
+}
+
+// Story is what is known of one reservation.
+type Story struct {
+	Reservation  string
+	Account      string
+	Labels       map[string]string
+	State        State // StateUnknown: neither engine nor ledger remember it
+	Minted       time.Time
+	ExpiresAt    time.Time // zero when unknown
+	Degraded     bool
+	Holds        []HeldLimit
+	PriceVersion string
+	Receipt      *Receipt // how it was closed; nil while held
+	Posted       bool     // the ledger holds the closing
+}
+
+// LimitStatus is one limit of an account as GetQuota shows it.
+type LimitStatus struct {
+	Limit  string
+	Pool   string
+	Scope  string
+	Meter  quota.Meter
+	Kind   quota.Kind
+	Max    quota.Amount // bucket capacity, slots, or the quota's amount
+	Level  Level
+	Rate   quota.Rate   // bucket
+	Period quota.Period // quota
+	Posted quota.Amount // quota: the ledger's own sum
+}
+
+// Overview is an account's limits.
+type Overview struct {
+	Account string
+	Plan    string
+	Limits  []LimitStatus
+	// Totals is what the ledger holds for the account in its current calendar
+	// month, per meter, whatever limits it has.
+	Totals       quota.Amounts
+	TotalsPeriod quota.Period
+	Degraded     bool // the engine did not answer; levels are missing
+}

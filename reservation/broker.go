@@ -1,0 +1,470 @@
+package reservation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/budgetd/budgetd/concurrency"
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Policies gives the policy in force. A new one takes effect at the next call.
+type Policies interface {
+	Current() *quota.Policy
+}
+
+// Estimator counts and prices model calls. Implementations are pure and safe
+// for concurrent use.
+type Estimator interface {
+	Estimate(estimator.Call) (estimator.Estimate, error)
+	// Price finds what a model of a provider ("" when unknown) costs. The
+	// error wraps estimator.ErrUnknownModel.
+	Price(provider, model string) (estimator.Price, error)
+}
+
+// Parts are what a Broker is made of. All are required.
+type Parts struct {
+	Store     Store
+	Ledger    ledger.Ledger // Append is called concurrently: give a group committer
+	Policies  Policies
+	Estimator Estimator
+	Keys      TokenKeys
+}
+
+// Config tunes a Broker. The zero value is ready for production.
+type Config struct {
+	// Deadline bounds every step in the engine, and Reserve as a whole:
+	// whatever the engine or the ledger does, Reserve answers within it.
+	// 50 ms unless set.
+	Deadline time.Duration
+	// LedgerDeadline bounds the ledger's part of a Refund. 5 s unless set.
+	LedgerDeadline time.Duration
+	// Lease is what callers get that name none; 60 s unless set.
+	Lease time.Duration
+	// Retention is how long a reservation is remembered after its lease's end;
+	// 10 minutes unless set. It is raised, up to 24 h, to the longest time in
+	// which a bucket of the reservation fills.
+	Retention time.Duration
+	// ConfirmQueue bounds the confirmations that wait to reach the engine;
+	// 4,096 unless set. What does not fit is finished by a Sweeper.
+	ConfirmQueue int
+	// Now is the local clock, used to mint ids; the engine's clock corrects
+	// it. time.Now unless set.
+	Now func() time.Time
+	// Registerer takes the metrics; none unless set.
+	Registerer prometheus.Registerer
+	// Logger takes what an operator must know; slog.Default unless set.
+	Logger *slog.Logger
+}
+
+// MaxKeyText is the longest idempotency key that a caller may send, in bytes.
+const MaxKeyText = 128
+
+func (c Config) withDefaults() Config {
+	if c.Deadline <= 0 {
+		c.Deadline = 50 * time.Millisecond
+	}
+	if c.LedgerDeadline <= 0 {
+		c.LedgerDeadline = 5 * time.Second
+	}
+	if c.Lease <= 0 {
+		c.Lease = concurrency.DefaultLease
+	}
+	if c.Retention <= 0 {
+		c.Retention = concurrency.DefaultRetention
+	}
+	if c.ConfirmQueue <= 0 {
+		c.ConfirmQueue = 4096
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Broker decides. It is safe for concurrent use; Close it to finish what it
+// still has to tell the engine.
+type Broker struct {
+	Parts
+	config   Config
+	metrics  *metrics
+	confirms *confirmer
+	seeds    *seeder
+	skew     atomic.Int64 // microseconds by which the engine's clock is ahead of ours
+}
+
+// NewBroker makes a Broker.
+func NewBroker(parts Parts, config Config) *Broker {
+	b := &Broker{Parts: parts, config: config.withDefaults()}
+	b.metrics = newMetrics(b.config.Registerer)
+	b.confirms = startConfirmer(b)
+	b.seeds = newSeeder(b)
+	return b
+}
+
+// Close waits, at most until ctx ends, until confirmations on their way have
+// reached the engine. What is left then is finished by any Sweeper. No method
+// may be called after it.
+func (b *Broker) Close(ctx context.Context) error {
+	b.seeds.close()
+	return b.confirms.close(ctx)
+}
+
+// now is the engine's clock as far as we know it.
+func (b *Broker) now() time.Time {
+	return b.config.Now().Add(time.Duration(b.skew.Load()) * time.Microsecond)
+}
+
+// learnClock takes over the engine's clock after it refused our idea of now.
+func (b *Broker) learnClock(engine time.Time) {
+	b.skew.Store(engine.Sub(b.config.Now()).Microseconds())
+}
+
+// Reserve takes everything that a call may need, or nothing. See [Decision].
+//
+// Errors: *InvalidError, ErrNotFound (account), ErrKeyReused, ErrUnavailable
+// (wrapped in *DownError when a limit's rule says so), estimator errors.
+func (b *Broker) Reserve(ctx context.Context, ask Ask) (Decision, error) {
+	start := time.Now()
+	d, err := b.reserve(ctx, ask)
+	b.metrics.decided("reserve", time.Since(start), d, err)
+	return d, err
+}
+
+func (b *Broker) reserve(ctx context.Context, ask Ask) (Decision, error) {
+	lease := b.config.Lease
+	if ask.Lease != nil {
+		var err error
+		if lease, err = checkedLease(*ask.Lease); err != nil {
+			return Decision{}, err
+		}
+	}
+	w, err := b.prepare(ask)
+	if err != nil {
+		return Decision{}, err
+	}
+	w.token.Lease = lease
+	d, err := b.commit(ctx, w)
+	if d.Grant != nil {
+		d.Grant.Estimate = w.estimate
+	}
+	return d, err
+}
+
+// work is one Reserve or Charge on its way.
+type work struct {
+	policy   *quota.Policy
+	plan     plan
+	token    reservationToken
+	raw      []byte // the sealed token
+	key      string
+	body     Hash
+	dryRun   bool
+	estimate *estimator.Estimate
+	closed   Record // a charge: as the engine recorded it
+}
+
+// prepare validates an ask and works out its amounts. Nothing is asked of
+// anybody.
+func (b *Broker) prepare(ask Ask) (*work, error) {
+	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun}
+	asked, err := statedAmounts(ask.Amounts)
+	if err != nil {
+		return nil, err
+	}
+	labels := ask.Labels
+	if ask.LLM != nil {
+		if _, known := w.policy.Accounts[ask.Account]; !known {
+			// Before the estimate: an unknown account must not cost work.
+			return nil, fmt.Errorf("account %q: %w", ask.Account, ErrNotFound)
+		}
+		e, err := b.Estimator.Estimate(*ask.LLM)
+		if err != nil {
+			return nil, err
+		}
+		counted, err := e.Amounts()
+		if err != nil {
+			return nil, err
+		}
+		if err := merge(asked, counted, "amounts"); err != nil {
+			return nil, err
+		}
+		w.estimate = &e
+		w.pin(&e.Price)
+		labels = withModel(labels, ask.LLM.Model, e.Model, e.Provider)
+	} else if len(ask.Amounts) == 0 {
+		return nil, &InvalidError{Field: "amounts", Problem: "nothing is asked for", Bound: `amounts per meter, such as {"tokens": 4000}, or llm`}
+	}
+	if len(ask.Key) > MaxKeyText {
+		return nil, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(ask.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	}
+	if ask.Key != "" {
+		if w.body, err = bodyHash("reserve", ask); err != nil {
+			return nil, err
+		}
+	}
+	return w, w.fill(b, ask.Account, labels, asked)
+}
+
+// fill sets the parts of the token that do not depend on time.
+func (w *work) fill(b *Broker, account string, labels map[string]string, asked quota.Amounts) error {
+	if err := quota.ValidateLabels(labels); err != nil {
+		return &InvalidError{Field: "labels", Problem: err.Error()}
+	}
+	delete(asked, quota.MeterInFlight)
+	w.token.Account, w.token.Labels, w.token.Asked = account, labels, asked
+	return w.mint(b, b.now())
+}
+
+// mint makes the reservation's id and plan for an instant of the engine's
+// clock, and seals the token.
+func (w *work) mint(b *Broker, at time.Time) error {
+	p, err := newPlan(w.policy, w.token.Account, w.token.Labels, w.token.Asked, at, w.token.Charge)
+	if err != nil {
+		return err
+	}
+	w.plan = p
+	w.token.ID = NewID(at)
+	w.token.Holds = p.holds
+	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
+	w.token.Retention = b.config.Retention
+	for i := range p.holds {
+		if h := &p.holds[i].Hold; h.Kind == quota.KindBucket {
+			w.token.Retention = min(max(w.token.Retention, h.window()), concurrency.MaxRetention)
+		}
+	}
+	w.raw, err = w.token.seal(b.Keys)
+	return err
+}
+
+func (w *work) pin(price *estimator.Price) {
+	w.token.PriceVersion, w.token.Price = price.Version, price
+}
+
+// commit asks the engine until it decides, within the deadline.
+func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)
+	defer cancel()
+
+	// Each answer that is not a decision has its own way on, and no way on is
+	// taken more than a few times: the deadline ends what should not happen.
+	for range maxAttempts {
+		request := ReserveRequest{
+			Account: w.token.Account, ID: w.token.ID, Holds: w.token.holds(),
+			Lease: w.token.Lease, Retention: w.token.Retention,
+			Key: w.key, Body: w.body, Token: w.raw, DryRun: w.dryRun,
+		}
+		if w.token.Charge {
+			request.Settle = w.settlement()
+		}
+		answer, err := b.Store.Reserve(ctx, request)
+		if err != nil {
+			return b.withoutEngine(ctx, w, err)
+		}
+		b.metrics.reclaimed(answer.Reclaimed)
+		switch answer.Verdict {
+		case Granted:
+			if s := request.Settle; s != nil {
+				w.closed = Record{State: StateSettled, Rank: ledger.RankRefunded, Body: s.Body, Outcome: s.Outcome, ClosedAt: answer.Now}
+			}
+			return Decision{Grant: w.grant(answer)}, nil
+		case Refused:
+			return Decision{Refusal: w.refusal(answer)}, nil
+		case Replayed:
+			return b.replay(w, answer)
+		case KeyReused:
+			return Decision{}, ErrKeyReused
+		case Unseeded:
+			if err := b.seeds.seed(ctx, &w.token, answer.Tickets); err != nil {
+				return b.withoutEngine(ctx, w, err)
+			}
+		case Stale:
+			b.learnClock(answer.Now)
+			if err := w.mint(b, answer.Now); err != nil {
+				return Decision{}, err
+			}
+		case Closed:
+			// The id is ours alone, so an earlier delivery of this very call
+			// was executed and its answer lost.
+			if d, ok := b.ownEarlier(ctx, w); ok {
+				return d, nil
+			}
+			if err := w.mint(b, b.now()); err != nil {
+				return Decision{}, err
+			}
+		default:
+			return Decision{}, fmt.Errorf("engine gave verdict %d: %w", answer.Verdict, ErrUnavailable)
+		}
+	}
+	return b.withoutEngine(ctx, w, fmt.Errorf("no decision after %d attempts: %w", maxAttempts, ErrUnavailable))
+}
+
+const maxAttempts = 6
+
+func (w *work) grant(answer ReserveAnswer) *Grant {
+	g := &Grant{
+		ExpiresAt:    answer.ExpiresAt,
+		State:        StateHeld,
+		PriceVersion: w.token.PriceVersion,
+		Holds:        w.token.shown(answer.Levels),
+	}
+	if w.token.Charge {
+		g.State, g.Charged, g.ExpiresAt = StateSettled, w.token.Asked, time.Time{}
+	}
+	if !w.dryRun {
+		g.Reservation = tokenText(w.raw)
+	}
+	return g
+}
+
+func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
+	h := &w.token.Holds[answer.Refusal.Hold]
+	return &RefusedLimit{
+		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind,
+		Asked: h.Amount, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
+		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
+	}
+}
+
+// replay answers a known idempotency key with the grant that it has, as it
+// stands now.
+func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
+	token, err := openToken(answer.Record.Token, b.Keys)
+	if err != nil {
+		return Decision{}, fmt.Errorf("the reservation of this idempotency key can't be read: %w", err)
+	}
+	w.token, w.raw, w.closed = *token, answer.Record.Token, answer.Record
+	g := &Grant{
+		Reservation:  tokenText(answer.Record.Token),
+		ExpiresAt:    answer.Record.ExpiresAt,
+		State:        answer.Record.State,
+		Late:         answer.Record.Late,
+		Replayed:     true,
+		Degraded:     token.Degraded,
+		PriceVersion: token.PriceVersion,
+		Holds:        token.shown(answer.Levels),
+	}
+	if o, err := decodeOutcome(answer.Record.Outcome); err == nil {
+		g.Released = o.Unused
+		if token.Charge {
+			g.Charged = o.Charged
+		}
+	}
+	return Decision{Grant: g}, nil
+}
+
+func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
+	record, err := b.Store.Lookup(ctx, w.token.Account, w.token.ID)
+	if err != nil || (record.State != StateHeld && !(w.token.Charge && record.State == StateSettled)) {
+		return Decision{}, false
+	}
+	w.closed = record
+	return Decision{Grant: w.grant(ReserveAnswer{ExpiresAt: record.ExpiresAt})}, true
+}
+
+// withoutEngine applies each limit's own rule when the engine (or the ledger,
+// for a quota that needs seeding) does not answer: open grants and says so,
+// closed answers unavailable.
+func (b *Broker) withoutEngine(ctx context.Context, w *work, cause error) (Decision, error) {
+	if !errors.Is(cause, ErrUnavailable) && !errors.Is(cause, ledger.ErrUnavailable) &&
+		!errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, context.Canceled) {
+		return Decision{}, cause
+	}
+	if !errors.Is(cause, ErrUnavailable) {
+		cause = fmt.Errorf("%w: %w", ErrUnavailable, cause)
+	}
+	if limit := w.plan.closedLimit(); limit != nil {
+		return Decision{}, &DownError{Limit: limit.Name, Err: cause}
+	}
+	if len(w.plan.limits) == 0 || w.dryRun || w.token.Charge {
+		// Without a limit there is no rule that allows to go on blindly; a
+		// dry run has nothing to say; a charge must be kept to be answered.
+		return Decision{}, cause
+	}
+	w.token.Degraded = true
+	if err := w.mint(b, b.now()); err != nil {
+		return Decision{}, err
+	}
+	b.metrics.degraded.Inc()
+	return Decision{Grant: &Grant{
+		Reservation:  tokenText(w.raw),
+		ExpiresAt:    w.token.ID.Minted().Add(w.token.Lease),
+		State:        StateHeld,
+		Degraded:     true,
+		PriceVersion: w.token.PriceVersion,
+		Holds:        w.token.shown(nil),
+	}}, nil
+}
+
+func checkedLease(lease time.Duration) (time.Duration, error) {
+	if err := concurrency.ValidateLease(lease); err != nil {
+		return 0, &InvalidError{Field: "lease", Problem: err.Error()}
+	}
+	return lease.Truncate(time.Microsecond), nil
+}
+
+// statedAmounts validates explicit amounts and adds the one request that every
+// call is unless it says otherwise.
+func statedAmounts(amounts quota.Amounts) (quota.Amounts, error) {
+	if err := amounts.Validate(); err != nil {
+		return nil, &InvalidError{Field: "amounts", Problem: err.Error()}
+	}
+	asked := make(quota.Amounts, len(amounts)+5)
+	for _, meter := range sortedKeys(amounts) {
+		if amounts[meter] == 0 {
+			return nil, &InvalidError{
+				Field: fmt.Sprintf("amounts[%q]", meter), Problem: "zero asks for nothing",
+				Bound: fmt.Sprintf("1 to %d; leave the meter out to ask for none", quota.MaxAmount),
+			}
+		}
+		asked[meter] = amounts[meter]
+	}
+	if _, stated := asked[quota.MeterRequests]; !stated {
+		asked[quota.MeterRequests] = 1
+	}
+	return asked, nil
+}
+
+// withModel adds the labels that follow from a model call, unless the caller
+// stated them.
+func withModel(labels map[string]string, asked, canonical, provider string) map[string]string {
+	model := canonical
+	if model == "" {
+		model = asked
+	}
+	more := make(map[string]string, len(labels)+2)
+	for name, value := range labels {
+		more[name] = value
+	}
+	if _, stated := more["model"]; !stated && model != "" {
+		more["model"] = model
+	}
+	if _, stated := more["provider"]; !stated && provider != "" {
+		more["provider"] = provider
+	}
+	return more
+}
+
+// bodyHash identifies a request beside its idempotency key. encoding/json
+// writes maps in key order, which makes it canonical; only the hash is kept.
+func bodyHash(kind string, body any) (Hash, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return Hash{}, &InvalidError{Field: "llm", Problem: fmt.Sprintf("can't be read: %v", err)}
+	}
+	sum := sha256.Sum256(append([]byte(kind+" "), text...))
+	return Hash(sum[:len(Hash{})]), nil
+}

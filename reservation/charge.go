@@ -1,0 +1,85 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Charge takes known amounts at once: no lease, no Refund, no slots. It is
+// answered when the ledger holds it.
+//
+// Errors: as Reserve; ledger.ErrUnavailable when the ledger did not keep it in
+// time. The charge then stands and is posted later: repeat with the same
+// idempotency key to get its answer.
+func (b *Broker) Charge(ctx context.Context, spend Spend) (Decision, error) {
+	start := time.Now()
+	d, err := b.charge(context.WithoutCancel(ctx), spend)
+	b.metrics.decided("charge", time.Since(start), d, err)
+	return d, err
+}
+
+func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
+	w := &work{policy: b.Policies.Current(), key: spend.Key}
+	w.token.Charge = true
+	asked, err := statedAmounts(spend.Amounts)
+	if err != nil {
+		return Decision{}, err
+	}
+	labels := spend.Labels
+	switch {
+	case spend.Tokens != nil:
+		price, err := b.Estimator.Price(spend.Provider, spend.Model)
+		if err != nil {
+			return Decision{}, err
+		}
+		if err := addClasses(asked, *spend.Tokens, &price); err != nil {
+			return Decision{}, err
+		}
+		w.pin(&price)
+		labels = withModel(labels, spend.Model, price.Model, price.Provider)
+	case len(spend.Amounts) == 0:
+		return Decision{}, &InvalidError{Field: "amounts", Problem: "nothing is charged", Bound: `amounts per meter, such as {"pages": 3}, or llm`}
+	}
+	if len(spend.Key) > MaxKeyText {
+		return Decision{}, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(spend.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	}
+	if spend.Key != "" {
+		if w.body, err = bodyHash("charge", spend); err != nil {
+			return Decision{}, err
+		}
+	}
+	if err := w.fill(b, spend.Account, labels, asked); err != nil {
+		return Decision{}, err
+	}
+	d, err := b.commit(ctx, w)
+	if err != nil || d.Grant == nil {
+		return d, err
+	}
+	return d, b.keepCharge(ctx, w)
+}
+
+// keepCharge posts the charge that the engine recorded: this one, or the
+// earlier one of the same key.
+func (b *Broker) keepCharge(ctx context.Context, w *work) error {
+	if w.closed.Confirmed || w.closed.State != StateSettled {
+		return nil
+	}
+	closing, err := w.token.closingOf(w.closed)
+	if err != nil {
+		return err
+	}
+	_, err = b.append(ctx, &w.token, w.raw, closing)
+	return err
+}
+
+// settlement is the closing part of a charge: it uses what it asks.
+func (w *work) settlement() *Settlement {
+	o := outcome{Charged: w.token.Asked, Actual: make([]quota.Amount, len(w.token.Holds))}
+	for i := range w.token.Holds {
+		o.Actual[i] = w.token.Holds[i].Amount
+	}
+	return &Settlement{Body: o.hash(), Outcome: o.encode()}
+}

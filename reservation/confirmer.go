@@ -1,0 +1,103 @@
+package reservation
+
+import (
+	"context"
+	"sync"
+
+	"github.com/budgetd/budgetd/ledger"
+)
+
+// confirmation is a ledger's verdict on its way to the engine.
+type confirmation struct {
+	token   *reservationToken
+	raw     []byte
+	verdict ledger.Verdict
+}
+
+// confirmWorkers is how many confirmations are under way at once: enough to
+// fill a pipelined connection, few enough to leave callers their share.
+const confirmWorkers = 8
+
+// confirmer brings verdicts to the engine off the callers' path. Losing one is
+// harmless: the record still waits for the ledger, and a Sweeper finishes it.
+type confirmer struct {
+	broker *Broker
+	queue  chan confirmation
+	mu     sync.RWMutex // guards closed against a send on a closed channel
+	closed bool
+	done   sync.WaitGroup
+	stop   context.CancelFunc
+}
+
+func startConfirmer(b *Broker) *confirmer {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &confirmer{broker: b, queue: make(chan confirmation, b.config.ConfirmQueue), stop: stop}
+	for range confirmWorkers {
+		c.done.Go(func() {
+			for job := range c.queue {
+				c.confirm(ctx, job)
+			}
+		})
+	}
+	return c
+}
+
+func (c *confirmer) enqueue(job confirmation) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.closed {
+		return
+	}
+	select {
+	case c.queue <- job:
+	default:
+		c.broker.metrics.confirmsDropped.Inc()
+	}
+}
+
+func (c *confirmer) close(ctx context.Context) error {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.queue)
+	}
+	c.mu.Unlock()
+	drained := make(chan struct{})
+	go func() { c.done.Wait(); close(drained) }()
+	defer c.stop()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		c.stop()
+		<-drained // every step left fails at once now
+		return ctx.Err()
+	}
+}
+
+// confirm tells the engine, within one deadline a try. It reports whether the
+// engine took it.
+func (c *confirmer) confirm(ctx context.Context, job confirmation) bool {
+	b := c.broker
+	request, err := job.token.confirmation(job.raw, job.verdict)
+	if err != nil {
+		b.metrics.unreadable.Inc()
+		b.config.Logger.Error("a closing in the ledger can't be confirmed", "reservation", job.token.ID.String(), "error", err)
+		return false
+	}
+	verdict, err := c.ask(ctx, request)
+	if err == nil && verdict == ConfirmUnknown {
+		request.Holds = job.token.holds()
+		_, err = c.ask(ctx, request)
+	}
+	if err != nil {
+		b.metrics.confirmsFailed.Inc()
+	}
+	return err == nil
+}
+
+func (c *confirmer) ask(ctx context.Context, request ConfirmRequest) (ConfirmVerdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.broker.config.Deadline)
+	defer cancel()
+	return c.broker.Store.Confirm(ctx, request)
+}

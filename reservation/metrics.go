@@ -1,0 +1,186 @@
+package reservation
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// metrics of the room. Every label has a bounded set of values: limit names
+// come from the policy and are cut off at maxLimitNames.
+type metrics struct {
+	decisions *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	refunds   *prometheus.CounterVec
+	renewals  *prometheus.CounterVec
+	amounts   *prometheus.CounterVec
+	closings  *prometheus.CounterVec
+
+	expired         prometheus.Counter
+	degraded        prometheus.Counter
+	confirmsDropped prometheus.Counter
+	confirmsFailed  prometheus.Counter
+	seeds           prometheus.Counter
+	seedsFailed     prometheus.Counter
+	sweepsFailed    prometheus.Counter
+	unreadable      prometheus.Counter
+
+	limitNames boundedNames
+}
+
+// durationBuckets span a call in memory to one that met its deadline.
+var durationBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}
+
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	f := promauto.With(registerer)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: "budgetd_reservation_" + name, Help: help})
+	}
+	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: "budgetd_reservation_" + name, Help: help}, labels)
+	}
+	return &metrics{
+		decisions: vector("decisions_total", "Answers to Reserve and Charge, by result, and for refusals by reason and limit.", "call", "result", "reason", "limit"),
+		duration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "budgetd_reservation_call_duration_seconds", Help: "Time that a call took in the broker.", Buckets: durationBuckets,
+		}, []string{"call"}),
+		refunds:         vector("refunds_total", "Answers to Refund, by result.", "result"),
+		renewals:        vector("renewals_total", "Answers to Renew, by result.", "result"),
+		amounts:         vector("amounts_total", "Amounts by what became of them (held, charged, given_back, overrun) and meter; cost is in nano-USD.", "what", "meter"),
+		closings:        vector("swept_closings_total", "Closings that a sweep posted to the ledger, by kind.", "kind"),
+		expired:         counter("expired_total", "Reservations whose lease ended without a Refund."),
+		degraded:        counter("degraded_grants_total", "Grants by the limits' own rules while the engine did not answer."),
+		confirmsDropped: counter("confirms_dropped_total", "Confirmations that found the queue full and were left to a sweep."),
+		confirmsFailed:  counter("confirms_failed_total", "Confirmations that the engine did not take and that were left to a sweep."),
+		seeds:           counter("seeds_total", "Quota counters that got their value from the ledger."),
+		seedsFailed:     counter("seeds_failed_total", "Quota counters that could not get their value from the ledger."),
+		sweepsFailed:    counter("sweeps_failed_total", "Sweeps that met an error."),
+		unreadable:      counter("unreadable_total", "Records that could not be read back. Always 0 unless signing keys were lost."),
+		limitNames:      boundedNames{known: map[string]bool{}},
+	}
+}
+
+func (m *metrics) decided(call string, took time.Duration, d Decision, err error) {
+	m.duration.WithLabelValues(call).Observe(took.Seconds())
+	var down *DownError
+	switch {
+	case d.Grant != nil && err == nil:
+		result := "granted"
+		switch {
+		case d.Grant.Replayed:
+			result = "replayed"
+		case d.Grant.Degraded:
+			result = "degraded"
+		default:
+			for _, h := range d.Grant.Holds {
+				m.amounts.WithLabelValues("held", meterName(h.Meter)).Add(float64(h.Amount))
+			}
+		}
+		m.decisions.WithLabelValues(call, result, "", "").Inc()
+	case d.Refusal != nil:
+		m.decisions.WithLabelValues(call, "refused", d.Refusal.Reason.String(), m.limitNames.bounded(d.Refusal.Limit)).Inc()
+	case errors.As(err, &down):
+		m.decisions.WithLabelValues(call, "unavailable", "", m.limitNames.bounded(down.Limit)).Inc()
+	case errors.Is(err, ErrUnavailable) || errors.Is(err, ledger.ErrUnavailable):
+		m.decisions.WithLabelValues(call, "unavailable", "", "").Inc()
+	default:
+		m.decisions.WithLabelValues(call, "rejected", "", "").Inc()
+	}
+}
+
+func (m *metrics) refunded(took time.Duration, r Receipt, err error) {
+	m.duration.WithLabelValues("refund").Observe(took.Seconds())
+	result := "settled"
+	switch {
+	case errors.Is(err, ErrConflict):
+		result = "conflict"
+	case errors.Is(err, ErrUnavailable) || errors.Is(err, ledger.ErrUnavailable):
+		result = "unavailable"
+	case err != nil:
+		result = "rejected"
+	case r.Replayed:
+		result = "replayed"
+	case r.Late:
+		result = "late"
+	case r.Released:
+		result = "released"
+	}
+	m.refunds.WithLabelValues(result).Inc()
+	if err != nil || r.Replayed {
+		return
+	}
+	for what, amounts := range map[string]quota.Amounts{"charged": r.Charged, "given_back": r.GivenBack, "overrun": r.Overrun} {
+		for meter, amount := range amounts {
+			m.amounts.WithLabelValues(what, meterName(meter)).Add(float64(amount))
+		}
+	}
+}
+
+func (m *metrics) renewed(state State) {
+	result := "renewed"
+	if state != StateHeld {
+		result = "ended"
+	}
+	m.renewals.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) reclaimed(n int) { m.expired.Add(float64(n)) }
+
+func (m *metrics) finished(rank ledger.Rank) {
+	kind := "refunded"
+	if rank == ledger.RankExpired {
+		kind = "expired"
+	}
+	m.closings.WithLabelValues(kind).Inc()
+}
+
+// meterName bounds the meter label: callers may invent meters.
+func meterName(meter quota.Meter) string {
+	switch meter {
+	case quota.MeterRequests, quota.MeterTokens, quota.MeterInputTokens, quota.MeterOutputTokens, quota.MeterCost, quota.MeterInFlight:
+		return string(meter)
+	}
+	return "custom"
+}
+
+// String returns the reason in lower snake case, as metrics and logs show it.
+func (r Reason) String() string {
+	switch r {
+	case RateLimited:
+		return "rate_limited"
+	case ConcurrencyLimited:
+		return "concurrency_limited"
+	case QuotaExhausted:
+		return "quota_exhausted"
+	case ExceedsCapacity:
+		return "exceeds_capacity"
+	}
+	return "unknown"
+}
+
+// maxLimitNames bounds the limit label over the life of the process.
+const maxLimitNames = 200
+
+type boundedNames struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func (b *boundedNames) bounded(name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known[name] {
+		return name
+	}
+	if len(b.known) == maxLimitNames {
+		return "other"
+	}
+	b.known[name] = true
+	return name
+}

@@ -1,0 +1,186 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Estimate says what a model call would take, without any effect.
+func (b *Broker) Estimate(call estimator.Call) (estimator.Estimate, error) {
+	return b.Estimator.Estimate(call)
+}
+
+// Overview shows the limits that calls of an account with these labels meet. A
+// limit that matches on a label which is not given is shown too; of a scoped
+// limit the one counter that the labels select.
+//
+// While the engine does not answer, levels are missing and Degraded is set.
+//
+// Errors: *InvalidError (labels), ErrNotFound (account), ledger errors.
+func (b *Broker) Overview(ctx context.Context, account string, labels map[string]string) (Overview, error) {
+	policy := b.Policies.Current()
+	known, ok := policy.Accounts[account]
+	if !ok {
+		return Overview{}, fmt.Errorf("account %q: %w", account, ErrNotFound)
+	}
+	if err := quota.ValidateLabels(labels); err != nil {
+		return Overview{}, &InvalidError{Field: "labels", Problem: err.Error()}
+	}
+	limits, err := policy.Limits(account)
+	if err != nil {
+		return Overview{}, err
+	}
+	at := b.now()
+	view := Overview{Account: account, Plan: known.Plan, TotalsPeriod: known.PeriodAt(quota.PeriodMonth, at)}
+	var holds []Hold
+	for _, applied := range limits {
+		if !mayMatch(applied.Limit, labels) {
+			continue
+		}
+		applied.Scope = applied.Limit.Scope(labels)
+		hold := newHold(known, applied, 0, at)
+		holds = append(holds, hold)
+		view.Limits = append(view.Limits, LimitStatus{
+			Limit: applied.Limit.Name, Pool: applied.Pool, Scope: applied.Scope, Meter: applied.Limit.Meter,
+			Kind: applied.Limit.Kind, Max: hold.capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
+		})
+	}
+	engine, cancel := context.WithTimeout(ctx, b.config.Deadline)
+	levels, _, err := b.Store.Levels(engine, account, holds)
+	cancel()
+	switch {
+	case errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
+		view.Degraded = true
+	case err != nil:
+		return Overview{}, err
+	default:
+		for i := range levels {
+			view.Limits[i].Level = levels[i]
+		}
+	}
+	return view, b.addPosted(ctx, account, holds, &view)
+}
+
+// addPosted reads the ledger's own sums: of the account's totals and of each
+// quota. A counter that is not seeded yet is shown from them.
+func (b *Broker) addPosted(ctx context.Context, account string, holds []Hold, view *Overview) error {
+	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
+	defer cancel()
+	totals, err := b.Ledger.AccountUsage(ctx, account, view.TotalsPeriod.Key, maxTotals)
+	if err != nil {
+		return err
+	}
+	view.Totals = quota.Amounts{}
+	for _, row := range totals {
+		if row.Limit == "" {
+			view.Totals[row.Meter] = row.Used
+		}
+	}
+	var keys []ledger.UsageKey
+	var at []int
+	for i, h := range holds {
+		if h.Kind == quota.KindQuota {
+			keys = append(keys, ledger.UsageKey{Account: account, Limit: h.Limit, Scope: h.Scope, Period: h.Period.Key, Meter: view.Limits[i].Meter})
+			at = append(at, i)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := b.Ledger.Usage(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, row := range rows {
+		limit := &view.Limits[at[i]]
+		limit.Posted = row.Used
+		if !limit.Level.Seeded {
+			limit.Level.Used = row.Used
+			limit.Level.Remaining = limit.Max - row.Used - limit.Level.Held - limit.Level.Unposted
+			limit.Level.ResetsAt = limit.Period.End
+		}
+	}
+	return nil
+}
+
+// maxTotals bounds the rows that are read to find an account's totals, which
+// sort before its limits' rows.
+const maxTotals = 256
+
+// mayMatch says whether a limit matches the labels or could with more of them.
+func mayMatch(limit *quota.Limit, labels map[string]string) bool {
+	whole := make(map[string]string, len(labels)+len(limit.Match))
+	for name, value := range labels {
+		whole[name] = value
+	}
+	for name, values := range limit.Match {
+		if _, given := whole[name]; !given && len(values) > 0 {
+			whole[name] = strings.TrimSuffix(values[0], "*")
+		}
+	}
+	return limit.Matches(whole)
+}
+
+// Reservation tells what is known of one reservation.
+//
+// Errors: *InvalidError, ErrNotFound, ErrUnavailable, ledger errors.
+func (b *Broker) Reservation(ctx context.Context, reservation string) (Story, error) {
+	token, _, err := b.open(reservation)
+	if err != nil {
+		return Story{}, err
+	}
+	story := Story{
+		Reservation: reservation, Account: token.Account, Labels: token.Labels, Minted: token.ID.Minted(),
+		Degraded: token.Degraded, Holds: token.shown(nil), PriceVersion: token.PriceVersion,
+	}
+	engine, cancel := context.WithTimeout(ctx, b.config.Deadline)
+	record, err := b.Store.Lookup(engine, token.Account, token.ID)
+	cancel()
+	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		return Story{}, err
+	}
+	silent := err != nil
+	story.State, story.ExpiresAt = record.State, record.ExpiresAt
+	closing, err := b.storyClosing(ctx, token, record)
+	switch {
+	case errors.Is(err, ledger.ErrNotFound) && silent:
+		return Story{}, fmt.Errorf("the engine does not answer and the ledger has no closing: %w", ErrUnavailable)
+	case errors.Is(err, ledger.ErrNotFound):
+		return story, nil // held, or lost with the engine's data
+	case err != nil:
+		return Story{}, err
+	}
+	o, err := decodeOutcome(closing.Outcome)
+	if err != nil {
+		return Story{}, err
+	}
+	receipt := token.receipt(o, closing.Late, closing.ClosedAt)
+	story.Receipt, story.Posted = &receipt, record.Confirmed || record.State == StateUnknown
+	if story.State = StateSettled; closing.Rank == ledger.RankExpired {
+		story.State = StateExpired
+	}
+	return story, nil
+}
+
+// storyClosing is how the reservation was closed: as the engine recorded it,
+// else as the ledger holds it.
+func (b *Broker) storyClosing(ctx context.Context, token *reservationToken, record Record) (ledger.Closing, error) {
+	if record.State == StateHeld {
+		return ledger.Closing{}, ledger.ErrNotFound
+	}
+	if record.State != StateUnknown && !record.Confirmed {
+		if record.ClosedAt.IsZero() { // ended, and not reclaimed yet
+			return ledger.Closing{}, ledger.ErrNotFound
+		}
+		return token.closingOf(record)
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
+	defer cancel()
+	return b.Ledger.Closing(ctx, token.Account, token.ID, token.ID.Minted())
+}

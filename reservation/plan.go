@@ -1,0 +1,136 @@
+package reservation
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// plan is what an ask comes to: its holds in the order of the limits, with the
+// rule that applies to each limit when the engine does not answer.
+type plan struct {
+	account quota.Account
+	holds   []plannedHold
+	limits  []*quota.Limit // beside holds
+}
+
+// newPlan finds the limits that a call meets and what it asks of each. It is a
+// pure function of its arguments. Slots are left out of a charge, which has no
+// duration.
+func newPlan(policy *quota.Policy, account string, labels map[string]string, asked quota.Amounts, at time.Time, charge bool) (plan, error) {
+	applied, err := policy.Applied(account, labels)
+	if errors.Is(err, quota.ErrUnknownAccount) {
+		return plan{}, fmt.Errorf("account %q: %w", account, ErrNotFound)
+	}
+	if err != nil {
+		return plan{}, err
+	}
+	p := plan{
+		account: policy.Accounts[account],
+		holds:   make([]plannedHold, 0, len(applied)),
+		limits:  make([]*quota.Limit, 0, len(applied)),
+	}
+	for _, a := range applied {
+		if charge && a.Limit.Kind == quota.KindSlots {
+			continue
+		}
+		amount, err := a.Limit.Ask(asked, labels)
+		if err != nil {
+			return plan{}, &InvalidError{Field: fmt.Sprintf("amounts[%q]", a.Limit.Meter), Problem: err.Error()}
+		}
+		if len(p.holds) == MaxHolds {
+			return plan{}, &InvalidError{Field: "account", Problem: fmt.Sprintf("account %q has too many limits", account), Bound: fmt.Sprintf("at most %d for one call", MaxHolds)}
+		}
+		p.limits = append(p.limits, a.Limit)
+		p.holds = append(p.holds, plannedHold{
+			Hold:   newHold(p.account, a, amount, at),
+			Name:   a.Limit.Name,
+			Meter:  a.Limit.Meter,
+			Weight: a.Limit.Weight(labels),
+		})
+	}
+	return p, nil
+}
+
+func newHold(account quota.Account, a quota.Applied, amount quota.Amount, at time.Time) Hold {
+	h := Hold{
+		Counter:  Counter{Pool: a.Pool, Limit: a.ID, Scope: a.Scope},
+		Kind:     a.Limit.Kind,
+		Amount:   amount,
+		OnExpiry: a.Limit.OnExpiry,
+	}
+	switch a.Limit.Kind {
+	case quota.KindBucket:
+		h.Bucket = a.Limit.Bucket()
+	case quota.KindSlots:
+		h.Max = a.Limit.Max
+	case quota.KindQuota:
+		h.Max = a.Limit.Max
+		h.Period = account.PeriodAt(a.Limit.Period, at)
+	}
+	return h
+}
+
+// closedLimit returns the first limit whose rule is to refuse while the engine
+// does not answer, or nil when every limit is open.
+func (p plan) closedLimit() *quota.Limit {
+	for _, limit := range p.limits {
+		if limit.WhenDown != quota.DownOpen {
+			return limit
+		}
+	}
+	return nil
+}
+
+// capacity is the most that a hold's counter can ever hold.
+func (h *Hold) capacity() quota.Amount {
+	if h.Kind == quota.KindBucket {
+		return h.Bucket.Capacity
+	}
+	return h.Max
+}
+
+// window is the span that a limit counts over, for the RateLimit-Policy header.
+func (h *Hold) window() time.Duration {
+	switch h.Kind {
+	case quota.KindBucket:
+		micros := h.Bucket.MicrosUntil(0, 0, h.Bucket.Capacity)
+		if micros >= int64(maxWindow/time.Microsecond) {
+			return maxWindow
+		}
+		return (time.Duration(micros)*time.Microsecond + time.Second - 1).Truncate(time.Second)
+	case quota.KindQuota:
+		return h.Period.End.Sub(h.Period.Start)
+	}
+	return 0
+}
+
+// maxWindow bounds what is reported for buckets that take centuries to fill.
+const maxWindow = 100 * 365 * 24 * time.Hour
+
+func (h *plannedHold) shown(level Level, known bool) HeldLimit {
+	return HeldLimit{
+		Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Amount: h.Amount,
+		Level: level, LevelKnown: known,
+	}
+}
+
+// shown lists the holds that took something, with the levels where the engine
+// told them.
+func (t *reservationToken) shown(levels []Level) []HeldLimit {
+	shown := make([]HeldLimit, 0, len(t.Holds))
+	for i := range t.Holds {
+		h := &t.Holds[i]
+		if h.Amount == 0 {
+			continue
+		}
+		if i < len(levels) {
+			shown = append(shown, h.shown(levels[i], true))
+		} else {
+			shown = append(shown, h.shown(Level{}, false))
+		}
+	}
+	return shown
+}

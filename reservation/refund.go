@@ -1,0 +1,186 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/budgetd/budgetd/ledger"
+)
+
+// AccountOf returns the account of a reservation id, for the caller's rights
+// to be checked. ErrNotFound when the id is none of this broker's.
+func (b *Broker) AccountOf(reservation string) (string, error) {
+	token, _, err := b.open(reservation)
+	if err != nil {
+		return "", err
+	}
+	return token.Account, nil
+}
+
+func (b *Broker) open(reservation string) (*reservationToken, []byte, error) {
+	if reservation == "" {
+		return nil, nil, &InvalidError{Field: "reservation_id", Problem: "is empty", Bound: "the reservation_id that Reserve gave"}
+	}
+	token, raw, err := openTokenText(reservation, b.Keys)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reservation_id: %w: %w", err, ErrNotFound)
+	}
+	return token, raw, nil
+}
+
+// Refund closes a reservation with what the call used: what was held above it
+// goes back, what it used above the hold is charged. It is answered once the
+// ledger holds it. Repeating it is safe and gives the first answer.
+//
+// Errors: *InvalidError, ErrNotFound, ErrConflict (closed with another usage),
+// ledger.ErrUnavailable (not kept yet: repeat it).
+func (b *Broker) Refund(ctx context.Context, reservation string, usage Usage) (Receipt, error) {
+	start := time.Now()
+	// A caller that hangs up must not leave a Refund half done: every step has
+	// a deadline of its own.
+	receipt, err := b.refund(context.WithoutCancel(ctx), reservation, usage)
+	b.metrics.refunded(time.Since(start), receipt, err)
+	return receipt, err
+}
+
+func (b *Broker) refund(ctx context.Context, reservation string, usage Usage) (Receipt, error) {
+	token, raw, err := b.open(reservation)
+	if err != nil {
+		return Receipt{}, err
+	}
+	stated := usage.Amounts != nil || usage.Tokens != nil || usage.ProviderUsage != nil
+	switch {
+	case usage.Unused && stated:
+		return Receipt{}, &InvalidError{Field: "unused", Problem: "is set beside a usage", Bound: "one of them"}
+	case !usage.Unused && !stated:
+		return Receipt{}, &InvalidError{Field: "usage", Problem: "is missing", Bound: "usage, or unused: true"}
+	}
+	reported, err := usage.reported(token.Price)
+	if err != nil {
+		return Receipt{}, err
+	}
+	o, err := token.settle(reported, usage.Unused)
+	if err != nil {
+		return Receipt{}, err
+	}
+	body := o.hash()
+
+	answer, err := b.settleInEngine(ctx, token, raw, o, body)
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		return Receipt{}, err
+	}
+	b.metrics.reclaimed(answer.Reclaimed)
+	record := answer.Record
+	if err != nil || answer.Verdict == RefundForgotten {
+		// The engine is silent or has forgotten: the ledger alone decides.
+		now := answer.Now
+		if now.IsZero() {
+			now = b.now()
+		}
+		record = Record{
+			State: StateSettled, Rank: ledger.RankRefunded, Body: body, Outcome: o.encode(), ClosedAt: now,
+			Late: now.After(token.ID.Minted().Add(token.Lease)),
+		}
+	}
+	replayed := answer.Verdict == RefundSame
+	if !record.Confirmed {
+		// What the engine recorded goes to the ledger first, be it ours or
+		// another body's: its verdict decides.
+		closing, err := token.closingOf(record)
+		if err != nil {
+			return Receipt{}, err
+		}
+		verdict, err := b.append(ctx, token, raw, closing)
+		if err != nil {
+			return Receipt{}, err
+		}
+		replayed = replayed || !verdict.Posted
+		record.Body, record.Outcome, record.Late, record.ClosedAt = verdict.Body, verdict.Outcome, verdict.Late, verdict.ClosedAt
+	}
+	if record.Body != body {
+		return Receipt{}, ErrConflict
+	}
+	if o, err = decodeOutcome(record.Outcome); err != nil {
+		return Receipt{}, err
+	}
+	receipt := token.receipt(o, record.Late, record.ClosedAt)
+	receipt.Replayed = replayed
+	if answer.Levels != nil {
+		receipt.Holds = token.shown(answer.Levels)
+	}
+	return receipt, nil
+}
+
+// settleInEngine asks the engine, and asks again with the holds when it lost
+// the reservation.
+func (b *Broker) settleInEngine(ctx context.Context, token *reservationToken, raw []byte, o outcome, body Hash) (RefundAnswer, error) {
+	request := RefundRequest{
+		Account: token.Account, ID: token.ID, Lease: token.Lease, Retention: token.Retention,
+		Body: body, Actual: o.Actual, Outcome: o.encode(), Token: raw,
+	}
+	ask := func() (RefundAnswer, error) {
+		ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)
+		defer cancel()
+		answer, err := b.Store.Refund(ctx, request)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return answer, err
+	}
+	answer, err := ask()
+	if err == nil && answer.Verdict == RefundUnknown {
+		request.Holds = token.holds()
+		answer, err = ask()
+	}
+	return answer, err
+}
+
+// append posts a closing and, when the ledger has decided, lets the engine know
+// off the caller's path.
+func (b *Broker) append(ctx context.Context, token *reservationToken, raw []byte, closing ledger.Closing) (ledger.Verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
+	defer cancel()
+	verdicts, err := b.Ledger.Append(ctx, []ledger.Closing{closing})
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ledger.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
+	}
+	if err != nil {
+		return ledger.Verdict{}, err
+	}
+	b.confirms.enqueue(confirmation{token: token, raw: raw, verdict: verdicts[0]})
+	return verdicts[0], nil
+}
+
+// Renew extends a reservation's lease to now + lease, if that is later, and
+// returns its end. lease nil means the lease that it was made with.
+//
+// Errors: *InvalidError, ErrNotFound, ErrNotHeld, ErrUnavailable.
+func (b *Broker) Renew(ctx context.Context, reservation string, lease *time.Duration) (time.Time, error) {
+	token, _, err := b.open(reservation)
+	if err != nil {
+		return time.Time{}, err
+	}
+	renewed := token.Lease
+	if lease != nil {
+		if renewed, err = checkedLease(*lease); err != nil {
+			return time.Time{}, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)
+	defer cancel()
+	answer, err := b.Store.Renew(ctx, RenewRequest{Account: token.Account, ID: token.ID, Lease: renewed})
+	if err != nil {
+		return time.Time{}, err
+	}
+	b.metrics.reclaimed(answer.Reclaimed)
+	b.metrics.renewed(answer.State)
+	switch answer.State {
+	case StateHeld:
+		return answer.ExpiresAt, nil
+	case StateUnknown:
+		return time.Time{}, fmt.Errorf("the engine does not know this reservation: %w", ErrNotHeld)
+	}
+	return time.Time{}, ErrNotHeld
+}

@@ -1,0 +1,228 @@
+package reservation
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// reported turns a usage into amounts per meter, without anything that was not
+// stated. The cost comes from the pinned price when token classes are given.
+func (u Usage) reported(price *estimator.Price) (quota.Amounts, error) {
+	if err := u.Amounts.Validate(); err != nil {
+		return nil, &InvalidError{Field: "usage", Problem: err.Error()}
+	}
+	if _, stated := u.Amounts[quota.MeterInFlight]; stated {
+		return nil, &InvalidError{Field: `usage.amounts["in_flight"]`, Problem: "slots are freed by the Refund itself", Bound: "leave it out"}
+	}
+	reported := make(quota.Amounts, len(u.Amounts)+4)
+	for meter, amount := range u.Amounts {
+		reported[meter] = amount
+	}
+	classes := u.Tokens
+	if u.ProviderUsage != nil {
+		if classes != nil {
+			return nil, &InvalidError{Field: "usage", Problem: "both tokens and provider_usage are given", Bound: "one of them"}
+		}
+		normal, err := estimator.NormalizeUsage(u.Provider, u.ProviderUsage)
+		if err != nil {
+			return nil, &InvalidError{Field: "usage.provider_usage", Problem: err.Error()}
+		}
+		classes = &normal
+	}
+	if classes == nil {
+		return reported, nil
+	}
+	return reported, addClasses(reported, *classes, price)
+}
+
+// addClasses adds the token meters, and with a price the cost, to amounts that
+// must not state them already.
+func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *estimator.Price) error {
+	counted, err := classes.Amounts()
+	if err != nil {
+		return &InvalidError{Field: "usage.tokens", Problem: err.Error()}
+	}
+	if price != nil {
+		cost, err := price.Cost(classes)
+		if err == nil {
+			err = cost.Amount().Check()
+		}
+		if err != nil {
+			return &InvalidError{Field: "usage.tokens", Problem: fmt.Sprintf("cost: %v", err)}
+		}
+		counted[quota.MeterCost] = cost.Amount()
+	}
+	return merge(amounts, counted, "usage.amounts")
+}
+
+// merge adds counted to amounts; a meter in both is a contradiction.
+func merge(amounts, counted quota.Amounts, field string) error {
+	for _, meter := range sortedKeys(counted) {
+		if _, twice := amounts[meter]; twice {
+			return &InvalidError{Field: fmt.Sprintf("%s[%q]", field, meter), Problem: "the meter also follows from the tokens given", Bound: "state it in one way"}
+		}
+		amounts[meter] = counted[meter]
+	}
+	return nil
+}
+
+// settle says what a reservation's closing charges: per meter and per hold.
+// Meters that were held and not reported count as used in full.
+func (t *reservationToken) settle(reported quota.Amounts, unused bool) (outcome, error) {
+	o := outcome{Unused: unused, Charged: make(quota.Amounts, len(t.Asked)+len(reported)), Actual: make([]quota.Amount, len(t.Holds))}
+	for meter, amount := range t.Asked {
+		if unused {
+			amount = 0
+		}
+		o.Charged[meter] = amount
+	}
+	for meter, amount := range reported {
+		o.Charged[meter] = amount
+	}
+	for i := range t.Holds {
+		h := &t.Holds[i]
+		if h.Kind == quota.KindSlots {
+			continue
+		}
+		high, low := bits.Mul64(uint64(o.Charged[h.Meter]), uint64(h.Weight))
+		if high != 0 || low > uint64(quota.MaxAmount) {
+			return outcome{}, &InvalidError{
+				Field:   fmt.Sprintf("usage.amounts[%q]", h.Meter),
+				Problem: fmt.Sprintf("%d times the weight %d of limit %q is too much", o.Charged[h.Meter], h.Weight, h.Name),
+				Bound:   fmt.Sprintf("at most %d", quota.MaxAmount),
+			}
+		}
+		o.Actual[i] = quota.Amount(low)
+	}
+	return o, nil
+}
+
+// expired says what the end of the lease charged, from the engine's amounts.
+func (t *reservationToken) expired(actual []quota.Amount) outcome {
+	o := outcome{Charged: quota.Amounts{}, Actual: actual}
+	for i := range t.Holds {
+		h := &t.Holds[i]
+		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots {
+			o.Charged[h.Meter] = t.Asked[h.Meter]
+		}
+	}
+	return o
+}
+
+// hash identifies a Refund: equal amounts are the same Refund, in whatever
+// form they were reported.
+func (o outcome) hash() Hash {
+	b := make([]byte, 0, 256)
+	b = append(b, "closing 1"...)
+	if o.Unused {
+		b = append(b, 1)
+	}
+	for _, meter := range sortedKeys(o.Charged) {
+		b = binary.AppendUvarint(b, uint64(len(meter)))
+		b = append(b, meter...)
+		b = binary.AppendVarint(b, int64(o.Charged[meter]))
+	}
+	sum := sha256.Sum256(b)
+	return Hash(sum[:len(Hash{})])
+}
+
+// closing is the ledger's row for one end of the reservation.
+func (t *reservationToken) closing(rank ledger.Rank, body Hash, o outcome, late bool, closedAt time.Time) ledger.Closing {
+	c := ledger.Closing{
+		Account:      t.Account,
+		Reservation:  t.ID,
+		Minted:       t.ID.Minted(),
+		ClosedAt:     closedAt,
+		Rank:         rank,
+		Body:         body,
+		Outcome:      o.encode(),
+		Late:         late,
+		Degraded:     t.Degraded,
+		PriceVersion: t.PriceVersion,
+		Labels:       t.Labels,
+	}
+	for i := range t.Holds {
+		h := &t.Holds[i]
+		if h.Kind == quota.KindQuota {
+			c.Lines = append(c.Lines, ledger.Line{Limit: h.Limit, Scope: h.Scope, Period: h.Period.Key, Meter: h.Meter, Amount: o.Actual[i]})
+		}
+	}
+	for _, meter := range sortedKeys(o.Charged) {
+		c.Lines = append(c.Lines, ledger.Line{Period: t.TotalsPeriod, Meter: meter, Amount: o.Charged[meter]})
+	}
+	return c
+}
+
+// closingOf rebuilds the ledger's row from what an engine recorded.
+func (t *reservationToken) closingOf(record Record) (ledger.Closing, error) {
+	if record.Rank == ledger.RankExpired {
+		if len(record.Actual) != len(t.Holds) {
+			return ledger.Closing{}, errBadOutcome
+		}
+		return t.closing(ledger.RankExpired, Hash{}, t.expired(record.Actual), false, record.ClosedAt), nil
+	}
+	o, err := decodeOutcome(record.Outcome)
+	if err != nil {
+		return ledger.Closing{}, err
+	}
+	if len(o.Actual) != len(t.Holds) {
+		return ledger.Closing{}, errBadOutcome
+	}
+	return t.closing(ledger.RankRefunded, record.Body, o, record.Late, record.ClosedAt), nil
+}
+
+// receipt shows a closing to the caller.
+func (t *reservationToken) receipt(o outcome, late bool, closedAt time.Time) Receipt {
+	r := Receipt{
+		Charged: quota.Amounts{}, GivenBack: quota.Amounts{}, Overrun: quota.Amounts{},
+		Late: late, Released: o.Unused, ClosedAt: closedAt,
+	}
+	for meter, charged := range o.Charged {
+		r.Charged[meter] = charged
+		switch asked := t.Asked[meter]; {
+		case asked > charged:
+			r.GivenBack[meter] = asked - charged
+		case charged > asked:
+			r.Overrun[meter] = charged - asked
+		}
+	}
+	for meter, asked := range t.Asked { // an expiry charges only some meters
+		if _, ok := o.Charged[meter]; !ok && asked > 0 {
+			r.GivenBack[meter] = asked
+		}
+	}
+	return r
+}
+
+// confirmation is what the engine must learn of the ledger's verdict.
+func (t *reservationToken) confirmation(raw []byte, v ledger.Verdict) (ConfirmRequest, error) {
+	o, err := decodeOutcome(v.Outcome)
+	if err != nil {
+		return ConfirmRequest{}, err
+	}
+	if len(o.Actual) != len(t.Holds) {
+		return ConfirmRequest{}, errors.New("the ledger's outcome has another number of holds than the reservation")
+	}
+	c := ConfirmRequest{
+		Account: t.Account, ID: t.ID, Lease: t.Lease, Retention: t.Retention,
+		Rank: v.Rank, Body: v.Body, Outcome: v.Outcome, Actual: o.Actual, Late: v.Late, ClosedAt: v.ClosedAt,
+		Token: raw,
+	}
+	for _, usage := range v.Usage {
+		for i := range t.Holds {
+			h := &t.Holds[i]
+			if h.Kind == quota.KindQuota && h.Limit == usage.Limit && h.Scope == usage.Scope && h.Period.Key == usage.Period {
+				c.Usage = append(c.Usage, CounterUsage{Counter: h.Counter, Period: h.Period, Used: usage.Used, Version: usage.Version})
+			}
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,346 @@
+package reservation
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// TokenKeys gives the secret keys that authenticate reservation tokens. They
+// live in the ledger's store and rotate: Current signs, every key that ByID
+// still knows verifies. Implementations are safe for concurrent use.
+type TokenKeys interface {
+	Current() (id uint16, key []byte)
+	ByID(id uint16) (key []byte, ok bool)
+}
+
+// errBadToken covers every way in which a token can be wrong: callers must not
+// learn which.
+var errBadToken = errors.New("not a reservation id of this broker")
+
+const (
+	tokenVersion  = 1
+	tokenMACBytes = 16
+	tokenHeader   = 1 + 2 // version, key id
+)
+
+// MaxTokenText is the longest reservation id that a caller may send.
+var MaxTokenText = base64.RawURLEncoding.EncodedLen(MaxTokenBytes)
+
+// plannedHold is a hold with what settles it: the meter that it counts and the
+// weight of the call's labels. It is a function of the policy at the time of
+// Reserve and never looked up again.
+type plannedHold struct {
+	Hold
+	Name   string // the limit's
+	Meter  quota.Meter
+	Weight quota.Amount
+}
+
+// reservationToken is all that any node, or the same node after Redis lost
+// everything, needs to end it. The caller carries it as the reservation id.
+type reservationToken struct {
+	ID           ID
+	Account      string
+	Lease        time.Duration
+	Retention    time.Duration
+	Degraded     bool
+	Charge       bool
+	TotalsPeriod string // key of the account's calendar month, to which its totals are posted
+	PriceVersion string
+	Price        *estimator.Price // pinned: what the model cost at the time of Reserve; nil without a model
+	Labels       map[string]string
+	Asked        quota.Amounts
+	Holds        []plannedHold
+}
+
+func (t *reservationToken) holds() []Hold {
+	holds := make([]Hold, len(t.Holds))
+	for i := range t.Holds {
+		holds[i] = t.Holds[i].Hold
+	}
+	return holds
+}
+
+// seal encodes and signs a token. It fails only when the token is too long.
+func (t *reservationToken) seal(keys TokenKeys) ([]byte, error) {
+	keyID, key := keys.Current()
+	b := make([]byte, 0, 512)
+	b = append(b, tokenVersion)
+	b = binary.BigEndian.AppendUint16(b, keyID)
+	b = append(b, t.ID[:]...)
+	b = msgp.AppendString(b, t.Account)
+	b = msgp.AppendInt64(b, t.Lease.Microseconds())
+	b = msgp.AppendInt64(b, t.Retention.Microseconds())
+	b = msgp.AppendBool(b, t.Degraded)
+	b = msgp.AppendBool(b, t.Charge)
+	b = msgp.AppendString(b, t.TotalsPeriod)
+	b = msgp.AppendString(b, t.PriceVersion)
+	b = appendPrice(b, t.Price)
+	b = msgp.AppendArrayHeader(b, uint32(len(t.Labels)))
+	for _, name := range sortedKeys(t.Labels) {
+		b = msgp.AppendString(b, name)
+		b = msgp.AppendString(b, t.Labels[name])
+	}
+	b = appendAmounts(b, t.Asked)
+	b = msgp.AppendArrayHeader(b, uint32(len(t.Holds)))
+	for i := range t.Holds {
+		b = appendHold(b, &t.Holds[i])
+	}
+	if len(b)+tokenMACBytes > MaxTokenBytes {
+		return nil, &InvalidError{
+			Field:   "labels",
+			Problem: fmt.Sprintf("labels and limits take %d bytes together", len(b)+tokenMACBytes),
+			Bound:   fmt.Sprintf("at most %d bytes", MaxTokenBytes),
+		}
+	}
+	return append(b, tokenMAC(key, b)...), nil
+}
+
+func tokenMAC(key, signed []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(signed)
+	return mac.Sum(nil)[:tokenMACBytes]
+}
+
+// tokenText is what callers see as the reservation id.
+func tokenText(token []byte) string { return base64.RawURLEncoding.EncodeToString(token) }
+
+// openTokenText decodes and verifies a reservation id from a caller.
+func openTokenText(text string, keys TokenKeys) (*reservationToken, []byte, error) {
+	if len(text) > MaxTokenText {
+		return nil, nil, errBadToken
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return nil, nil, errBadToken
+	}
+	token, err := openToken(raw, keys)
+	return token, raw, err
+}
+
+// openToken decodes and verifies the binary form.
+func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
+	if len(raw) < tokenHeader+len(ID{})+tokenMACBytes || len(raw) > MaxTokenBytes || raw[0] != tokenVersion {
+		return nil, errBadToken
+	}
+	key, ok := keys.ByID(binary.BigEndian.Uint16(raw[1:3]))
+	if !ok {
+		return nil, errBadToken
+	}
+	signed, mac := raw[:len(raw)-tokenMACBytes], raw[len(raw)-tokenMACBytes:]
+	if !hmac.Equal(mac, tokenMAC(key, signed)) {
+		return nil, errBadToken
+	}
+	t := &reservationToken{}
+	copy(t.ID[:], signed[tokenHeader:])
+	r := reader{rest: signed[tokenHeader+len(ID{}):]}
+	t.Account = r.text()
+	t.Lease = time.Duration(r.integer()) * time.Microsecond
+	t.Retention = time.Duration(r.integer()) * time.Microsecond
+	t.Degraded = r.boolean()
+	t.Charge = r.boolean()
+	t.TotalsPeriod = r.text()
+	t.PriceVersion = r.text()
+	if t.Price = r.price(); t.Price != nil {
+		t.Price.Version = t.PriceVersion
+	}
+	if n := r.length(quota.MaxLabels); n > 0 {
+		t.Labels = make(map[string]string, n)
+		for range n {
+			name := r.text()
+			t.Labels[name] = r.text()
+		}
+	}
+	t.Asked = r.amounts()
+	t.Holds = make([]plannedHold, r.length(MaxHolds))
+	for i := range t.Holds {
+		t.Holds[i] = r.hold()
+	}
+	if r.err != nil || len(r.rest) != 0 {
+		// Signed by us and yet unreadable: another version's encoding under
+		// this version's number, which must not happen.
+		return nil, errBadToken
+	}
+	return t, nil
+}
+
+func appendHold(b []byte, h *plannedHold) []byte {
+	b = msgp.AppendString(b, h.Pool)
+	b = msgp.AppendString(b, h.Limit)
+	b = msgp.AppendString(b, h.Scope)
+	b = msgp.AppendString(b, h.Name)
+	b = msgp.AppendString(b, string(h.Meter))
+	b = msgp.AppendInt64(b, int64(h.Weight))
+	b = msgp.AppendInt64(b, int64(h.Kind))
+	b = msgp.AppendInt64(b, int64(h.Amount))
+	b = msgp.AppendBool(b, h.OnExpiry == quota.ExpiryCharge)
+	switch h.Kind {
+	case quota.KindBucket:
+		b = msgp.AppendInt64(b, int64(h.Bucket.Capacity))
+		b = msgp.AppendInt64(b, int64(h.Bucket.Refill))
+		b = msgp.AppendInt64(b, h.Bucket.PerMicros)
+	case quota.KindQuota:
+		b = msgp.AppendInt64(b, int64(h.Max))
+		b = msgp.AppendString(b, h.Period.Key)
+		b = msgp.AppendInt64(b, h.Period.Start.UnixMicro())
+		b = msgp.AppendInt64(b, h.Period.End.UnixMicro())
+	default:
+		b = msgp.AppendInt64(b, int64(h.Max))
+	}
+	return b
+}
+
+func (r *reader) hold() plannedHold {
+	var h plannedHold
+	h.Pool, h.Limit, h.Scope, h.Name = r.text(), r.text(), r.text(), r.text()
+	h.Meter = quota.Meter(r.text())
+	h.Weight = quota.Amount(r.integer())
+	h.Kind = quota.Kind(r.integer())
+	h.Amount = quota.Amount(r.integer())
+	h.OnExpiry = quota.ExpiryGiveBack
+	if r.boolean() {
+		h.OnExpiry = quota.ExpiryCharge
+	}
+	switch h.Kind {
+	case quota.KindBucket:
+		h.Bucket.Capacity = quota.Amount(r.integer())
+		h.Bucket.Refill = quota.Amount(r.integer())
+		h.Bucket.PerMicros = r.integer()
+	case quota.KindQuota:
+		h.Max = quota.Amount(r.integer())
+		h.Period.Key = r.text()
+		h.Period.Start = time.UnixMicro(r.integer()).UTC()
+		h.Period.End = time.UnixMicro(r.integer()).UTC()
+	default:
+		h.Max = quota.Amount(r.integer())
+	}
+	return h
+}
+
+func appendAmounts(b []byte, amounts quota.Amounts) []byte {
+	b = msgp.AppendArrayHeader(b, uint32(len(amounts)))
+	for _, meter := range sortedKeys(amounts) {
+		b = msgp.AppendString(b, string(meter))
+		b = msgp.AppendInt64(b, int64(amounts[meter]))
+	}
+	return b
+}
+
+func (r *reader) amounts() quota.Amounts {
+	n := r.length(2*quota.MaxMeters + 8) // what was asked, what was reported, and the built-in meters
+	amounts := make(quota.Amounts, n)
+	for range n {
+		meter := quota.Meter(r.text())
+		amounts[meter] = quota.Amount(r.integer())
+	}
+	return amounts
+}
+
+// appendPrice writes the base rates and the tiers' as one array, empty without
+// a price.
+func appendPrice(b []byte, price *estimator.Price) []byte {
+	if price == nil {
+		return msgp.AppendArrayHeader(b, 0)
+	}
+	b = msgp.AppendArrayHeader(b, uint32(1+len(price.Tiers)))
+	b = msgp.AppendString(b, price.Provider)
+	b = msgp.AppendString(b, price.Model)
+	b = appendRates(b, price.Base)
+	for _, tier := range price.Tiers {
+		b = msgp.AppendInt64(b, int64(tier.Above))
+		b = appendRates(b, tier.Rates)
+	}
+	return b
+}
+
+func appendRates(b []byte, rates estimator.Rates) []byte {
+	for _, rate := range [...]estimator.PerMillion{rates.Input, rates.CacheRead, rates.CacheWrite, rates.CacheWrite1h, rates.Output, rates.Reasoning} {
+		b = msgp.AppendInt64(b, int64(rate))
+	}
+	return b
+}
+
+// maxPriceTiers bounds the tiers of a pinned price; catalogues have one or two.
+const maxPriceTiers = 16
+
+func (r *reader) price() *estimator.Price {
+	n := r.length(1 + maxPriceTiers)
+	if n == 0 {
+		return nil
+	}
+	price := &estimator.Price{Provider: r.text(), Model: r.text(), Base: r.rates()}
+	for range n - 1 {
+		above := quota.Tokens(r.integer())
+		price.Tiers = append(price.Tiers, estimator.Tier{Above: above, Rates: r.rates()})
+	}
+	return price
+}
+
+func (r *reader) rates() estimator.Rates {
+	next := func() estimator.PerMillion { return estimator.PerMillion(r.integer()) }
+	return estimator.Rates{Input: next(), CacheRead: next(), CacheWrite: next(), CacheWrite1h: next(), Output: next(), Reasoning: next()}
+}
+
+// reader reads MessagePack values one by one and remembers the first error.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) text() string {
+	var s string
+	if r.err == nil {
+		s, r.rest, r.err = msgp.ReadStringBytes(r.rest)
+	}
+	return s
+}
+
+func (r *reader) integer() int64 {
+	var n int64
+	if r.err == nil {
+		n, r.rest, r.err = msgp.ReadInt64Bytes(r.rest)
+	}
+	return n
+}
+
+func (r *reader) boolean() bool {
+	var v bool
+	if r.err == nil {
+		v, r.rest, r.err = msgp.ReadBoolBytes(r.rest)
+	}
+	return v
+}
+
+func (r *reader) length(most int) int {
+	var n uint32
+	if r.err == nil {
+		n, r.rest, r.err = msgp.ReadArrayHeaderBytes(r.rest)
+	}
+	if r.err == nil && int(n) > most {
+		r.err = errBadToken
+	}
+	if r.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+func sortedKeys[K ~string, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	sort.Slice(keys, func(i, j int) bool { return keys[i] < keys[j] })
+	return keys
+}
