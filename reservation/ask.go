@@ -8,11 +8,12 @@ import (
 )
 
 // Ask is what a caller wants to do next: explicit amounts, a model call whose
-// amounts are estimated, or both when they speak of different meters.
+// amounts are estimated, or both, where the explicit amounts win for the meters
+// that they name. With neither it is one request that holds a slot.
 type Ask struct {
 	Account string
 	Labels  map[string]string
-	Key     string        // idempotency key, to 128 bytes; "" for none
+	Key     string        // idempotency key, to MaxKeyText bytes; "" for none
 	Amounts quota.Amounts // explicit amounts
 	LLM     *estimator.Call
 	Lease   *time.Duration // nil: the default lease
@@ -31,8 +32,9 @@ type Spend struct {
 }
 
 // Usage is what a call really used. At least one field is set, or Unused
-// alone: the call was not made at all and everything is given back. A meter
-// that was held and is not reported counts as used in full.
+// alone: the call was not made at all and everything is given back. Amounts win
+// over what the tokens come to. A meter that was held and is not reported
+// counts as used in full.
 type Usage struct {
 	Unused        bool
 	Amounts       quota.Amounts

@@ -68,7 +68,7 @@ type Config struct {
 }
 
 // MaxKeyText is the longest idempotency key that a caller may send, in bytes.
-const MaxKeyText = 128
+const MaxKeyText = MaxKeyBytes
 
 func (c Config) withDefaults() Config {
 	if c.Deadline <= 0 {
@@ -199,14 +199,10 @@ func (b *Broker) prepare(ask Ask) (*work, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := merge(asked, counted, "amounts"); err != nil {
-			return nil, err
-		}
+		addMissing(asked, counted)
 		w.estimate = &e
 		w.pin(&e.Price)
 		labels = withModel(labels, ask.LLM.Model, e.Model, e.Provider)
-	} else if len(ask.Amounts) == 0 {
-		return nil, &InvalidError{Field: "amounts", Problem: "nothing is asked for", Bound: `amounts per meter, such as {"tokens": 4000}, or llm`}
 	}
 	if len(ask.Key) > MaxKeyText {
 		return nil, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(ask.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}

@@ -43,8 +43,8 @@ func (u Usage) reported(price *estimator.Price) (quota.Amounts, error) {
 	return reported, addClasses(reported, *classes, price)
 }
 
-// addClasses adds the token meters, and with a price the cost, to amounts that
-// must not state them already.
+// addClasses adds the token meters, and with a price the cost, to amounts. What
+// is stated already stays: a caller that knows the bill knows better.
 func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *estimator.Price) error {
 	counted, err := classes.Amounts()
 	if err != nil {
@@ -60,18 +60,17 @@ func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *es
 		}
 		counted[quota.MeterCost] = cost.Amount()
 	}
-	return merge(amounts, counted, "usage.amounts")
+	addMissing(amounts, counted)
+	return nil
 }
 
-// merge adds counted to amounts; a meter in both is a contradiction.
-func merge(amounts, counted quota.Amounts, field string) error {
-	for _, meter := range sortedKeys(counted) {
-		if _, twice := amounts[meter]; twice {
-			return &InvalidError{Field: fmt.Sprintf("%s[%q]", field, meter), Problem: "the meter also follows from the tokens given", Bound: "state it in one way"}
+// addMissing adds the meters that amounts does not state.
+func addMissing(amounts, more quota.Amounts) {
+	for meter, amount := range more {
+		if _, stated := amounts[meter]; !stated {
+			amounts[meter] = amount
 		}
-		amounts[meter] = counted[meter]
 	}
-	return nil
 }
 
 // settle says what a reservation's closing charges: per meter and per hold.
