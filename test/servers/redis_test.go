@@ -2,6 +2,9 @@ package servers_test
 
 import (
 	"context"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,16 +128,18 @@ func TestSharedRedisCluster(t *testing.T) {
 	for _, addr := range cluster.Addrs() {
 		c := redis.NewClient(&redis.Options{Addr: addr})
 		defer c.Close()
-		slots, err := c.ClusterSlots(t.Context()).Result()
-		if err != nil || len(slots) != 3 {
-			t.Fatalf("%s: slots %v (error: %v)", addr, slots, err)
+		shards, err := c.ClusterShards(t.Context()).Result()
+		if err != nil || len(shards) != 3 {
+			t.Fatalf("%s: shards %v (error: %v)", addr, shards, err)
 		}
-		next := 0
-		for _, s := range slots {
-			if s.Start != next || s.Nodes[0].Addr != cluster.Addrs()[next/5461] {
-				t.Fatalf("%s: slots %v", addr, slots)
+		slices.SortFunc(shards, func(a, b redis.ClusterShard) int { return int(a.Slots[0].Start - b.Slots[0].Start) })
+		next := int64(0)
+		for i, s := range shards {
+			at := net.JoinHostPort(s.Nodes[0].Endpoint, strconv.FormatInt(s.Nodes[0].Port, 10))
+			if len(s.Slots) != 1 || s.Slots[0].Start != next || at != cluster.Addrs()[i] {
+				t.Fatalf("%s: shards %v", addr, shards)
 			}
-			next = s.End + 1
+			next = s.Slots[0].End + 1
 		}
 		if next != 16384 {
 			t.Fatalf("%s: slots end at %d", addr, next)
