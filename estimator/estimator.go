@@ -1,0 +1,349 @@
+package estimator
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// DefaultMaxTextBytes is the bound of one call's text unless the config says
+// otherwise: 4 MiB, about a million tokens.
+const DefaultMaxTextBytes = 4 << 20
+
+// MaxTextBytesBound is the highest bound that a config may set.
+const MaxTextBytesBound = 64 << 20
+
+// Ceiling prices models that the catalogue does not know.
+type Ceiling struct {
+	Input  PerMillion // every input class; 1 to MaxPerMillion
+	Output PerMillion // output and reasoning; 1 to MaxPerMillion
+}
+
+// Config is what an estimator needs. The zero value is usable.
+type Config struct {
+	// Catalogue prices the models; nil is the embedded one.
+	Catalogue *Catalogue
+
+	// UnknownModel prices a model that the catalogue does not know; nil
+	// refuses it with an [UnknownModelError]. Prices of zero are refused.
+	UnknownModel *Ceiling
+
+	// MaxTextBytes bounds the text of one call, in bytes of UTF-8, without
+	// images; 0 is DefaultMaxTextBytes, at most MaxTextBytesBound.
+	MaxTextBytes int
+
+	// Registerer takes the metrics; nil keeps them unregistered.
+	Registerer prometheus.Registerer
+
+	// Now is read before and after an estimate, for its duration metric only;
+	// nil leaves that metric empty.
+	Now func() time.Time
+}
+
+// Estimator estimates calls. It is immutable and safe for concurrent use; it
+// loads an encoding when a call first needs it.
+type Estimator struct {
+	catalogue    *Catalogue
+	unknown      *Ceiling
+	maxTextBytes int
+	now          func() time.Time
+	metrics      *metrics
+}
+
+// New returns an estimator, or an error that names the field of the config at
+// fault.
+func New(cfg Config) (*Estimator, error) {
+	e := &Estimator{catalogue: cfg.Catalogue, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now}
+	if e.catalogue == nil {
+		var err error
+		if e.catalogue, err = EmbeddedCatalogue(); err != nil {
+			return nil, err
+		}
+	}
+	if u := cfg.UnknownModel; u != nil {
+		for _, p := range []struct {
+			field string
+			price PerMillion
+		}{{"unknown_model.input", u.Input}, {"unknown_model.output", u.Output}} {
+			if p.price < 1 || p.price > MaxPerMillion {
+				return nil, invalid(p.field, "%d nano-USD per million is not between 1 and %d", int64(p.price), int64(MaxPerMillion))
+			}
+		}
+	}
+	if e.maxTextBytes == 0 {
+		e.maxTextBytes = DefaultMaxTextBytes
+	}
+	if e.maxTextBytes < 0 || e.maxTextBytes > MaxTextBytesBound {
+		return nil, invalid("max_text_bytes", "%d is not between 1 and %d", e.maxTextBytes, MaxTextBytesBound)
+	}
+	var err error
+	if e.metrics, err = newMetrics(cfg.Registerer); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Catalogue returns the catalogue that prices the models.
+func (e *Estimator) Catalogue() *Catalogue { return e.catalogue }
+
+// Price returns what a model costs: by the catalogue, or by the ceiling for
+// unknown models where one is configured. It fails with an
+// [UnknownModelError].
+func (e *Estimator) Price(provider, model string) (Price, error) {
+	m, err := e.model(provider, model)
+	return m.Price, err
+}
+
+// maxModelBytes bounds the names of a call.
+const maxModelBytes = 256
+
+func (e *Estimator) model(provider, model string) (Model, error) {
+	switch {
+	case model == "":
+		return Model{}, invalid("model", "is required")
+	case len(model) > maxModelBytes:
+		return Model{}, invalid("model", "is over %d bytes", maxModelBytes)
+	case len(provider) > maxModelBytes:
+		return Model{}, invalid("provider", "is over %d bytes", maxModelBytes)
+	}
+	if m, ok := e.catalogue.Lookup(provider, model); ok {
+		return m, nil
+	}
+	e.metrics.unknown.Inc()
+	if e.unknown == nil {
+		return Model{}, &UnknownModelError{Provider: provider, Model: model}
+	}
+	in, out := e.unknown.Input, e.unknown.Output
+	mode := ModeChat
+	return Model{
+		ID: model, Mode: mode, Encoding: encodingFor(model), Rule: RuleFor(model),
+		Price: Price{
+			Model: model, Version: e.catalogue.version,
+			Base: Rates{Input: in, CacheRead: in, CacheWrite: in, CacheWrite1h: in, Output: out, Reasoning: out},
+		},
+	}, nil
+}
+
+// Estimate says what a call takes at most: input tokens, output ceiling and
+// worst-case cost. It fails with a [CallError], a [TooLargeError] or an
+// [UnknownModelError]; nothing of the call is kept, whatever the outcome.
+func (e *Estimator) Estimate(call Call) (Estimate, error) {
+	var began time.Time
+	if e.now != nil {
+		began = e.now()
+	}
+	out, err := e.estimate(call)
+	method, _, _ := strings.Cut(out.Method, "/") // "caller", "tiktoken", "rule"
+	if err != nil {
+		method = "refused"
+	}
+	e.metrics.estimates.WithLabelValues(method).Inc()
+	if e.now != nil {
+		e.metrics.seconds.Observe(e.now().Sub(began).Seconds())
+	}
+	return out, err
+}
+
+func (e *Estimator) estimate(call Call) (Estimate, error) {
+	if err := call.check(); err != nil {
+		return Estimate{}, err
+	}
+	name, err := call.modelName()
+	if err != nil {
+		return Estimate{}, err
+	}
+	model, err := e.model(call.Provider, name)
+	if err != nil {
+		return Estimate{}, err
+	}
+	t := &tally{maxBytes: e.maxTextBytes}
+	out := Estimate{Provider: model.Provider, Model: model.ID, Price: model.Price, PriceVersion: model.Price.Version}
+	if call.InputTokens == nil {
+		encoding := cmp.Or(model.Encoding, O200kBase)
+		enc, err := encoding.load()
+		if err != nil {
+			return Estimate{}, err
+		}
+		s := borrowScratch()
+		defer returnScratch(s)
+		out.Encoding = encoding
+		if model.Encoding != "" {
+			out.Method = "tiktoken/" + string(encoding)
+			t.count = func(text string) quota.Tokens { return quota.Tokens(enc.count(text, s)) }
+		} else {
+			out.Method = "rule/" + model.Rule.Family
+			t.count = func(text string) quota.Tokens { return model.Rule.count(enc, text, s) }
+		}
+	} else {
+		out.Method = "caller"
+	}
+	if err := t.readCall(call, model); err != nil {
+		return Estimate{}, err
+	}
+	if err := out.input(call, model, t); err != nil {
+		return Estimate{}, err
+	}
+	if err := out.output(call, model, t); err != nil {
+		return Estimate{}, err
+	}
+	return out, out.price(model, t)
+}
+
+// check refuses a call that is contradictory or out of range.
+func (c Call) check() error {
+	given := 0
+	for _, is := range []bool{c.Prompt != "", c.Messages != nil, c.ProviderRequest != nil} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given > 1:
+		return invalid("llm", "give one of prompt, messages and provider_request")
+	case given == 0 && c.InputTokens == nil:
+		return invalid("llm", "give one of prompt, messages, provider_request and input_tokens")
+	case c.InputTokens != nil && c.InputTokens.Amount().Check() != nil:
+		return invalid("input_tokens", "%d is not between 0 and %d", int64(*c.InputTokens), int64(quota.MaxAmount))
+	case c.MaxOutputTokens != nil && c.MaxOutputTokens.Amount().Check() != nil:
+		return invalid("max_output_tokens", "%d is not between 0 and %d", int64(*c.MaxOutputTokens), int64(quota.MaxAmount))
+	case c.N < 0 || c.N > MaxChoices:
+		return invalid("n", "%d is not between 0 and %d", c.N, MaxChoices)
+	}
+	return nil
+}
+
+// modelName returns the model that the call or its body names.
+func (c Call) modelName() (string, error) {
+	inBody, err := stringAt(c.ProviderRequest, requestField, "model")
+	if err != nil {
+		return "", err
+	}
+	inBody = strings.TrimPrefix(inBody, "models/")
+	asked := strings.TrimPrefix(c.Model, "models/")
+	if asked != "" && inBody != "" && !strings.EqualFold(asked, inBody) {
+		return "", invalid("model", "%.64q is not the provider request's model %.64q", c.Model, inBody)
+	}
+	return cmp.Or(asked, inBody), nil
+}
+
+// readCall fills the tally from whichever input the call has.
+func (t *tally) readCall(call Call, model Model) error {
+	switch {
+	case call.ProviderRequest != nil:
+		// A model that names its provider's layout when the call does not.
+		f, err := formatOf(cmp.Or(call.Provider, model.Provider))
+		if err != nil {
+			return err
+		}
+		return t.read(f, call.ProviderRequest, model.Mode)
+	case t.count == nil:
+		return nil
+	case call.Messages != nil:
+		t.isChat = true
+		for i, m := range call.Messages {
+			field := at("messages", i)
+			if err := t.item(field); err != nil {
+				return err
+			}
+			t.messages++
+			if m.Name != "" {
+				t.names++
+			}
+			for _, part := range []struct{ field, text string }{
+				{field + ".role", cmp.Or(m.Role, "user")}, {field + ".name", m.Name}, {field + ".content", m.Content},
+			} {
+				if err := t.text(part.field, part.text); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	default:
+		// A prompt reaches a chat model as one user message.
+		if t.isChat = model.Mode == ModeChat; t.isChat {
+			t.messages++
+			if err := t.text("prompt", "user"); err != nil {
+				return err
+			}
+		}
+		return t.text("prompt", call.Prompt)
+	}
+}
+
+// input adds the overheads to the text.
+func (e *Estimate) input(call Call, model Model, t *tally) error {
+	if call.InputTokens != nil {
+		e.Input = *call.InputTokens
+		return nil
+	}
+	o := overheadOf(model)
+	e.Input, e.Images = t.tokens, t.images
+	if t.images > 0 && o.perImage == 0 {
+		return refusePart("images", "images for this model")
+	}
+	if t.isChat {
+		e.Input += o.perRequest + quota.Tokens(t.messages)*o.perMessage + quota.Tokens(t.names)*o.perName
+	}
+	if t.tools > 0 {
+		e.Input += o.tools + quota.Tokens(t.tools)*o.perTool
+	}
+	e.Input += quota.Tokens(t.images) * o.perImage
+	e.Exact = model.Encoding != "" && !t.inexact && t.images == 0 && t.tools == 0 && (!t.isChat || o.documented)
+	return nil
+}
+
+// output finds the ceiling of what may be generated.
+func (e *Estimate) output(call Call, model Model, t *tally) error {
+	choices := max(int64(call.N), t.choices, 1)
+	if choices > MaxChoices {
+		return invalid("n", "%d choices are more than %d", choices, MaxChoices)
+	}
+	choices *= max(t.prompts, 1)
+	e.N = int(choices)
+	if model.Mode == ModeEmbedding {
+		return nil
+	}
+	switch {
+	case call.MaxOutputTokens != nil && t.maxOutput != nil:
+		e.MaxOutputTokens = max(*call.MaxOutputTokens, *t.maxOutput)
+	case call.MaxOutputTokens != nil:
+		e.MaxOutputTokens = *call.MaxOutputTokens
+	case t.maxOutput != nil:
+		e.MaxOutputTokens = *t.maxOutput
+	case model.MaxOutput > 0:
+		e.MaxOutputTokens = model.MaxOutput
+	default:
+		return invalid("max_output_tokens", "is required: the catalogue knows no output maximum for %.64q", model.ID)
+	}
+	if choices > 1 && int64(e.MaxOutputTokens) > int64(quota.MaxAmount)/choices {
+		return invalid("max_output_tokens", "%d for each of %d choices is above %d in all", int64(e.MaxOutputTokens), choices, int64(quota.MaxAmount))
+	}
+	e.Output = e.MaxOutputTokens * quota.Tokens(choices)
+	return nil
+}
+
+// price forms the worst case: all input at the dearest class that the call can
+// meet, all output at the dearer of output and reasoning, rounded up once.
+//
+// Input can be dearer than its price only where it is written to a cache. An
+// Anthropic body that has no cache_control writes nothing; one with it is
+// priced at the cache write of the life that it states. Of any other call the
+// default cache life is assumed, which is what providers that cache by
+// themselves charge.
+func (e *Estimate) price(model Model, t *tally) error {
+	rates := model.Price.RatesFor(e.Input)
+	input := rates.Input
+	switch t.cacheWrite {
+	case cacheWriteUnknown, cacheWriteDefault:
+		input = max(input, rates.CacheWrite)
+	case cacheWrite1h:
+		input = max(input, rates.CacheWrite, rates.CacheWrite1h)
+	}
+	var err error
+	e.Cost, err = sumRoundedUp(line{e.Input, input}, line{e.Output, max(rates.Output, rates.Reasoning)})
+	return err
+}

@@ -1,0 +1,205 @@
+package estimator
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/budgetd/budgetd/estimator/catalogue"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Overrides are models that an operator adds to a catalogue, or prices
+// otherwise. A file of them is YAML, or JSON, which is YAML too:
+//
+//	models:
+//	  - provider: openai          # need not be in the catalogue
+//	    id: my-model              # replaces an entry of this name
+//	    names: [my-model-v2]      # optional; prefixes likewise
+//	    mode: chat                # or completion, embedding; chat unless stated
+//	    max_output: 4096          # tokens, optional; context_window likewise
+//	    encoding: o200k_base      # optional; else by the model's name
+//	    usd_per_million: {input: 0.075, output: 0.30, cache_read: 0.0375}
+//
+// Prices are dollars per million tokens with at most nine decimals, 0 to
+// $1,000; a stated 0 is a price, an unstated class falls back as [Rates]
+// documents. Unknown keys are refused.
+type Overrides struct {
+	models []override
+	hash   string
+}
+
+type override struct {
+	Provider      string         `yaml:"provider"`
+	ID            string         `yaml:"id"`
+	Names         []string       `yaml:"names"`
+	Prefixes      []string       `yaml:"prefixes"`
+	Mode          string         `yaml:"mode"`
+	ContextWindow int64          `yaml:"context_window"`
+	MaxOutput     int64          `yaml:"max_output"`
+	Encoding      Encoding       `yaml:"encoding"`
+	USDPerMillion overridePrices `yaml:"usd_per_million"`
+}
+
+type overridePrices struct {
+	Input        *dollars `yaml:"input"`
+	CacheRead    *dollars `yaml:"cache_read"`
+	CacheWrite   *dollars `yaml:"cache_write"`
+	CacheWrite1h *dollars `yaml:"cache_write_1h"`
+	Output       *dollars `yaml:"output"`
+	Reasoning    *dollars `yaml:"reasoning"`
+}
+
+// dollars is a decimal number of dollars, kept exactly as nano-USD.
+type dollars int64
+
+// UnmarshalYAML reads a decimal such as 0.075, "0.075" or $0.075.
+func (d *dollars) UnmarshalYAML(text []byte) error {
+	n, err := parseDollars(string(text))
+	*d = dollars(n)
+	return err
+}
+
+// parseDollars reads plain decimal dollars, with or without "$", exactly.
+func parseDollars(text string) (int64, error) {
+	number := strings.TrimPrefix(strings.Trim(strings.TrimSpace(text), `"'`), "$")
+	digits := strings.Trim(number, "0123456789")
+	if number == "" || len(number) > 24 || (digits != "" && digits != ".") || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") {
+		return 0, fmt.Errorf("%.40q is not a price in dollars per million tokens, such as 0.075", text)
+	}
+	r, ok := new(big.Rat).SetString(number)
+	if !ok {
+		return 0, fmt.Errorf("%.40q is not a price in dollars per million tokens, such as 0.075", text)
+	}
+	r.Mul(r, new(big.Rat).SetInt64(int64(quota.OneUSD)))
+	if !r.IsInt() {
+		return 0, fmt.Errorf("%.40q has more than nine decimals", text)
+	}
+	if !r.Num().IsInt64() || r.Num().Int64() > int64(MaxPerMillion) {
+		return 0, fmt.Errorf("%.40q is above $1,000 per million tokens", text)
+	}
+	return r.Num().Int64(), nil
+}
+
+// maxOverrideBytes bounds an override file.
+const maxOverrideBytes = 4 << 20
+
+// ParseOverrides reads an override file. It fails with an error that wraps
+// [ErrCatalogue] and names the key at fault.
+func ParseOverrides(data []byte) (Overrides, error) {
+	if len(data) > maxOverrideBytes {
+		return Overrides{}, fmt.Errorf("%w: the override file is over %d bytes", ErrCatalogue, maxOverrideBytes)
+	}
+	var file struct {
+		Models []override `yaml:"models"`
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
+	if err := decoder.Decode(&file); err != nil {
+		return Overrides{}, fmt.Errorf("%w: overrides: %w", ErrCatalogue, err)
+	}
+	seen := map[string]bool{}
+	for i := range file.Models {
+		o := &file.Models[i]
+		fail := func(err error) (Overrides, error) {
+			return Overrides{}, fmt.Errorf("%w: overrides: models[%d] %.64q: %w", ErrCatalogue, i, o.ID, err)
+		}
+		if o.Provider == "" || o.Provider != strings.ToLower(o.Provider) || len(o.Provider) > 64 {
+			return fail(fmt.Errorf("provider: %.64q must be 1 to 64 bytes in lower case", o.Provider))
+		}
+		if o.Mode == "" {
+			o.Mode = catalogue.ModeChat
+		}
+		if _, ok := encoders[o.Encoding]; !ok && o.Encoding != "" {
+			return fail(fmt.Errorf("encoding: %.64q is not an embedded encoding", string(o.Encoding)))
+		}
+		if err := o.model().Check(); err != nil {
+			return fail(err)
+		}
+		for _, name := range append([]string{o.ID}, o.Names...) {
+			key := o.Provider + "\x00" + strings.ToLower(name)
+			if seen[key] {
+				return fail(fmt.Errorf("names: %.64q is stated twice", name))
+			}
+			seen[key] = true
+		}
+	}
+	canonical, err := json.Marshal(file.Models)
+	if err != nil {
+		return Overrides{}, fmt.Errorf("%w: overrides: %w", ErrCatalogue, err)
+	}
+	sum := sha256.Sum256(canonical)
+	return Overrides{models: file.Models, hash: hex.EncodeToString(sum[:])[:12]}, nil
+}
+
+func (o override) model() catalogue.Model {
+	price := func(d *dollars) *int64 { return (*int64)(d) }
+	return catalogue.Model{
+		ID: o.ID, Names: o.Names, Prefixes: o.Prefixes, Mode: o.Mode,
+		ContextWindow: o.ContextWindow, MaxOutput: o.MaxOutput,
+		Rates: catalogue.Rates{
+			Input:        price(o.USDPerMillion.Input),
+			CacheRead:    price(o.USDPerMillion.CacheRead),
+			CacheWrite:   price(o.USDPerMillion.CacheWrite),
+			CacheWrite1h: price(o.USDPerMillion.CacheWrite1h),
+			Output:       price(o.USDPerMillion.Output),
+			Reasoning:    price(o.USDPerMillion.Reasoning),
+		},
+	}
+}
+
+// With returns a catalogue in which the overrides come before c's own entries.
+// A provider that c does not have is added, as a maker. Without overrides it
+// is c.
+func (c *Catalogue) With(o Overrides) *Catalogue {
+	if len(o.models) == 0 {
+		return c
+	}
+	out := &Catalogue{version: c.version + "+" + o.hash, byName: map[string]*provider{}}
+	copies := map[*provider]*provider{}
+	for _, p := range c.providers {
+		names := make(map[string]*Model, len(p.names))
+		// The entries say which version priced them, so they are copied too.
+		models := map[*Model]*Model{}
+		copied := func(m *Model) *Model {
+			if models[m] == nil {
+				again := *m
+				again.Price.Version = out.version
+				models[m] = &again
+			}
+			return models[m]
+		}
+		for name, m := range p.names {
+			names[name] = copied(m)
+		}
+		again := &provider{id: p.id, maker: p.maker, fallback: p.fallback, names: names}
+		for _, r := range p.prefixes {
+			again.prefixes = append(again.prefixes, prefixRule{r.prefix, copied(r.model)})
+		}
+		copies[p] = again
+		out.providers = append(out.providers, again)
+	}
+	for name, p := range c.byName {
+		out.byName[name] = copies[p]
+	}
+	for _, o := range o.models {
+		p := out.byName[o.Provider]
+		if p == nil {
+			p = &provider{id: o.Provider, maker: true, names: map[string]*Model{}}
+			out.providers = append(out.providers, p)
+			out.byName[o.Provider] = p
+		}
+		m := o.model()
+		model := newModel(p.id, m, out.version)
+		if o.Encoding != "" {
+			model.Encoding = o.Encoding
+		}
+		p.add(m, model)
+	}
+	return out
+}

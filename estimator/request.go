@@ -1,0 +1,103 @@
+package estimator
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+)
+
+// format is the layout of a provider's request body and usage object.
+type format string
+
+const (
+	formatOpenAI    format = "openai"
+	formatAnthropic format = "anthropic"
+	formatGemini    format = "gemini"
+)
+
+// formats maps the names of providers to their layout. Those that serve
+// OpenAI's own layout are named, so that a typo is refused.
+var formats = map[string]format{
+	"openai": formatOpenAI, "azure": formatOpenAI, "azure_openai": formatOpenAI, "azure-openai": formatOpenAI,
+	"mistral": formatOpenAI, "mistralai": formatOpenAI, "deepseek": formatOpenAI, "x-ai": formatOpenAI, "xai": formatOpenAI,
+	"moonshotai": formatOpenAI, "moonshot": formatOpenAI, "minimax": formatOpenAI, "zhipuai": formatOpenAI, "zhipu": formatOpenAI,
+	"groq": formatOpenAI, "cerebras": formatOpenAI, "together": formatOpenAI, "together_ai": formatOpenAI,
+	"togetherai": formatOpenAI, "together-ai": formatOpenAI, "fireworks": formatOpenAI, "fireworks_ai": formatOpenAI,
+	"openrouter": formatOpenAI, "vllm": formatOpenAI, "voyageai": formatOpenAI, "voyage": formatOpenAI,
+	"anthropic": formatAnthropic,
+	"google":    formatGemini, "gemini": formatGemini, "vertex": formatGemini, "vertex_ai": formatGemini,
+	"vertexai": formatGemini, "google_genai": formatGemini,
+}
+
+func formatOf(provider string) (format, error) {
+	f, ok := formats[strings.ToLower(provider)]
+	if !ok {
+		return "", invalid("provider", "%.64q has no known request and usage layout; use openai (for all that serve it), anthropic or gemini", provider)
+	}
+	return f, nil
+}
+
+// MaxRequestBytes bounds the raw JSON that ParseJSON reads: 64 MiB, above the
+// largest body that a provider takes.
+const MaxRequestBytes = 64 << 20
+
+// ParseJSON reads one JSON object, such as a provider request or a usage
+// object, keeping numbers exact. It fails with a [CallError] that names the
+// field and the position at fault.
+func ParseJSON(field string, data []byte) (map[string]any, error) {
+	if len(data) > MaxRequestBytes {
+		return nil, invalid(field, "is over %d bytes", MaxRequestBytes)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil {
+		return nil, invalid(field, "must be one JSON object (bad at byte %d)", decoder.InputOffset())
+	}
+	if object == nil {
+		return nil, invalid(field, "must be one JSON object, not null")
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, invalid(field, "must be one JSON object and nothing after it (byte %d)", decoder.InputOffset())
+	}
+	return object, nil
+}
+
+const requestField = "provider_request"
+
+// read fills the tally from a provider's request body.
+func (t *tally) read(f format, body map[string]any, mode Mode) error {
+	switch f {
+	case formatAnthropic:
+		return t.readAnthropic(body)
+	case formatGemini:
+		return t.readGemini(body)
+	default:
+		return t.readOpenAI(body, mode)
+	}
+}
+
+// rest counts every field that is neither read elsewhere nor known to carry no
+// input by its JSON text: a field that a provider adds later is never free.
+func (t *tally) rest(body map[string]any, known map[string]bool) error {
+	unknown := map[string]any{}
+	for key, value := range body {
+		if !known[key] {
+			unknown[key] = value
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return t.json(requestField, unknown)
+}
+
+// set makes the known-field sets from space separated names.
+func set(names string) map[string]bool {
+	out := map[string]bool{}
+	for name := range strings.FieldsSeq(names) {
+		out[name] = true
+	}
+	return out
+}
