@@ -1,0 +1,56 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/budgetd/budgetd/estimator"
+)
+
+// ExitCode is what a process ends with whose configuration is refused:
+// EX_CONFIG of sysexits.h.
+const ExitCode = 78
+
+// Config is what budgetd runs with. [Load] makes and validates it. What each
+// field means, its default and its bounds are in the table of [Settings].
+type Config struct {
+	Listen    string // host:port of the API
+	OpsListen string // host:port of metrics, health and profiles; "" for the API's port
+	TLSCert   string // file; "" for no TLS
+	TLSKey    string // file
+
+	Data       string // directory of the embedded database
+	Demo       bool
+	SingleNode bool
+	Redis      URL
+	Postgres   URL
+	KeyPrefix  string // of every key in Redis
+	Policy     string // file applied at start; "" for none
+
+	Deadline       time.Duration
+	LedgerDeadline time.Duration
+	Lease          time.Duration
+	Retention      time.Duration
+
+	MaxInFlight     int // calls
+	MaxRequestBytes int // bytes
+
+	Prices            string               // file of price overrides; "" for none
+	UnknownModelPrice estimator.PerMillion // nano-USD per million tokens; 0: unknown models are refused
+
+	LogLevel      slog.Level
+	LogFormat     string // "auto", "text" or "json"
+	Pprof         bool
+	ShutdownGrace time.Duration
+}
+
+// Default returns the configuration that nobody changed anything of.
+func Default() Config {
+	var c Config
+	for _, s := range settings {
+		if err := s.set(&c, s.Default()); err != nil {
+			panic("config: the default of " + s.Name + " is invalid: " + err.Error()) // a test builds it
+		}
+	}
+	return c
+}

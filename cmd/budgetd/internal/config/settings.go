@@ -1,0 +1,444 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/budgetd/budgetd/concurrency"
+)
+
+// Setting is one thing that an operator may set.
+type Setting struct {
+	Name   string // in the file
+	Type   string // "text", "address", "file", "duration", "number", "bytes", "switch", "choice", "price", "URL"
+	Bound  string // what is accepted
+	Doc    string // what it does, in sentences
+	Usage  string // what it does, in a few words, for --help
+	Secret bool   // the value may hold a password and is never printed
+
+	standard func() string
+	shown    string // the default as documents show it, when it depends on the machine
+	set      func(*Config, string) error
+	get      func(*Config) string
+}
+
+// Default returns the value that holds when nothing is set, as it would be
+// written; "" stands for nothing.
+func (s Setting) Default() string { return s.standard() }
+
+// ShownDefault returns the default as documents show it: the same on every
+// machine.
+func (s Setting) ShownDefault() string {
+	if s.shown != "" {
+		return s.shown
+	}
+	return s.standard()
+}
+
+// Env returns the name of the environment variable.
+func (s Setting) Env() string { return "BUDGETD_" + strings.ToUpper(s.Name) }
+
+// Flag returns the name of the flag, without dashes.
+func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
+
+// Value returns the setting as c has it, as it would be written; of a secret
+// what may be printed.
+func (s Setting) Value(c *Config) string { return s.get(c) }
+
+// Settings returns all settings, in the order of the documentation.
+func Settings() []Setting { return append([]Setting(nil), settings...) }
+
+// The bounds of the settings.
+const (
+	minDeadline, maxDeadline               = 5 * time.Millisecond, 10 * time.Second
+	minLedgerDeadline, maxLedgerDeadline   = 100 * time.Millisecond, time.Minute
+	maxShutdownGrace                       = 10 * time.Minute
+	minMaxInFlight, maxMaxInFlight         = 16, 1_000_000
+	minMaxRequestBytes, maxMaxRequestBytes = 64 << 10, 64 << 20
+)
+
+var settings = []Setting{
+	{
+		Name: "listen", Type: "address", Bound: "host:port; port 0 takes a free one",
+		Usage:    "address of the API, `host:port`",
+		Doc:      "Where the API listens. An address that other machines reach should come with tls_cert and tls_key, or be behind something that ends TLS: API keys travel on it.",
+		standard: fixed("127.0.0.1:8080"),
+		set: func(c *Config, v string) error {
+			c.Listen = v
+			return checkAddress(v)
+		},
+		get: func(c *Config) string { return c.Listen },
+	},
+	{
+		Name: "ops_listen", Type: "address", Bound: "host:port, or empty",
+		Usage:    "address of metrics, health and profiles, `host:port`",
+		Doc:      "Where /metrics, /healthz, /readyz and, if switched on, /debug/pprof/ are served, without TLS and without a key. Empty: on the API's address, and then metrics and profiles only when that address is loopback.",
+		standard: fixed(""),
+		set: func(c *Config, v string) error {
+			c.OpsListen = v
+			if v == "" {
+				return nil
+			}
+			return checkAddress(v)
+		},
+		get: func(c *Config) string { return c.OpsListen },
+	},
+	{
+		Name: "tls_cert", Type: "file", Bound: "a PEM file; with tls_key",
+		Usage:    "certificate chain for TLS, a PEM `file`",
+		Doc:      "The certificate chain that the API is served with, over TLS 1.2 or later. A renewed file is taken over within ten seconds, without a restart. Empty: no TLS.",
+		standard: fixed(""),
+		set:      func(c *Config, v string) error { c.TLSCert = v; return nil },
+		get:      func(c *Config) string { return c.TLSCert },
+	},
+	{
+		Name: "tls_key", Type: "file", Bound: "a PEM file; with tls_cert",
+		Usage:    "private key of the certificate, a PEM `file`",
+		Doc:      "The private key of tls_cert.",
+		standard: fixed(""),
+		set:      func(c *Config, v string) error { c.TLSKey = v; return nil },
+		get:      func(c *Config) string { return c.TLSKey },
+	},
+	{
+		Name: "data", Type: "file", Bound: "a directory; made if it is missing",
+		Usage:    "`directory` of the embedded database",
+		Doc:      "Where the embedded database is: plans, keys and the ledger, in one SQLite file. Not used with postgres. Only one broker at a time may use it.",
+		standard: defaultData, shown: "$XDG_STATE_HOME/budgetd",
+		set: func(c *Config, v string) error {
+			c.Data = v
+			if v == "" {
+				return errors.New("is empty; name a directory")
+			}
+			return nil
+		},
+		get: func(c *Config) string { return c.Data },
+	},
+	{
+		Name: "demo", Type: "switch", Bound: "true or false",
+		Usage:    "start with one account and one key, both \"demo\"; loopback only",
+		Doc:      "Starts with the demo policy, if there is none, and lets in the key \"demo\" for the account \"demo\" from this machine. listen must be loopback.",
+		standard: fixed("false"),
+		set:      boolean(func(c *Config) *bool { return &c.Demo }),
+		get:      func(c *Config) string { return strconv.FormatBool(c.Demo) },
+	},
+	{
+		Name: "redis", Type: "URL", Secret: true, Bound: "redis:// or rediss:// URL, or empty; needs postgres",
+		Usage:    "`URL` of the Redis that brokers share; none: this broker's memory",
+		Doc:      "The Redis that keeps reservations and counters for all brokers: redis://user:password@host:port/db, rediss:// for TLS. More nodes follow as ?addr=host:port&addr=host:port; with them, or with ?cluster=true, it is a Redis Cluster; with ?master_name=NAME the addresses are those of Sentinels. Empty: this broker's memory, for a broker that runs alone.",
+		standard: fixed(""),
+		set: func(c *Config, v string) error {
+			c.Redis = NewURL(v)
+			return checkRedis(v)
+		},
+		get: func(c *Config) string { return c.Redis.String() },
+	},
+	{
+		Name: "postgres", Type: "URL", Secret: true, Bound: "postgres:// URL or keywords (host=... dbname=...), or empty; needs redis or single_node",
+		Usage:    "`URL` of the PostgreSQL that keeps plans, keys and the ledger",
+		Doc:      "The PostgreSQL (14 or later) that keeps plans, keys and the ledger: postgres://user:password@host:port/database. The password may also come from PGPASSWORD or ~/.pgpass. Empty: the embedded database in data.",
+		standard: fixed(""),
+		set: func(c *Config, v string) error {
+			c.Postgres = NewURL(v)
+			return checkPostgres(v)
+		},
+		get: func(c *Config) string { return c.Postgres.String() },
+	},
+	{
+		Name: "single_node", Type: "switch", Bound: "true or false; only with postgres and without redis",
+		Usage:    "this is the only broker on its PostgreSQL; no Redis needed",
+		Doc:      "Says that no other broker uses the same PostgreSQL, so that counters may live in this broker's memory. With two brokers each would grant every limit in full: without Redis, postgres is refused unless this is stated.",
+		standard: fixed("false"),
+		set:      boolean(func(c *Config) *bool { return &c.SingleNode }),
+		get:      func(c *Config) string { return strconv.FormatBool(c.SingleNode) },
+	},
+	{
+		Name: "key_prefix", Type: "text", Bound: "1 to 64 of letters, digits, '.', '_', ':' and '-'",
+		Usage:    "`prefix` of every key in Redis",
+		Doc:      "What every key in Redis begins with. Brokers that share a Redis and a PostgreSQL share it; another budgetd in the same Redis needs another.",
+		standard: fixed("budgetd"),
+		set: func(c *Config, v string) error {
+			c.KeyPrefix = v
+			if !prefixes.MatchString(v) {
+				return errors.New("is not a prefix; use 1 to 64 letters, digits, '.', '_', ':' and '-'")
+			}
+			return nil
+		},
+		get: func(c *Config) string { return c.KeyPrefix },
+	},
+	{
+		Name: "policy", Type: "file", Bound: "a policy file, or empty; not with demo",
+		Usage:    "policy `file` that is applied at every start",
+		Doc:      "Plans, pools and accounts in the form of \"budgetd apply\", applied at every start; the broker does not start with a faulty one. Empty: what the store holds. See policy.md for the language.",
+		standard: fixed(""),
+		set:      func(c *Config, v string) error { c.Policy = v; return nil },
+		get:      func(c *Config) string { return c.Policy },
+	},
+	{
+		Name: "deadline", Type: "duration", Bound: "5ms to 10s",
+		Usage:    "`time` in which Reserve answers, whatever Redis does",
+		Doc:      "How long Reserve may take, whatever Redis and PostgreSQL do. When it has passed each limit's own rule (when_down) decides.",
+		standard: fixed("50ms"),
+		set:      duration(func(c *Config) *time.Duration { return &c.Deadline }, minDeadline, maxDeadline),
+		get:      func(c *Config) string { return shortDuration(c.Deadline) },
+	},
+	{
+		Name: "ledger_deadline", Type: "duration", Bound: "100ms to 1m",
+		Usage:    "`time` that a Refund waits for the ledger",
+		Doc:      "How long a Refund or Charge may wait for the ledger to keep it. After that it is answered unavailable, and is to be repeated.",
+		standard: fixed("5s"),
+		set:      duration(func(c *Config) *time.Duration { return &c.LedgerDeadline }, minLedgerDeadline, maxLedgerDeadline),
+		get:      func(c *Config) string { return shortDuration(c.LedgerDeadline) },
+	},
+	{
+		Name: "lease", Type: "duration", Bound: "1ms to 24h",
+		Usage:    "lease of callers that name none, a `time`",
+		Doc:      "How long a reservation lives when the caller does not say. What a crashed caller held is back after that.",
+		standard: fixed("1m"),
+		set:      duration(func(c *Config) *time.Duration { return &c.Lease }, concurrency.MinLease, concurrency.MaxLease),
+		get:      func(c *Config) string { return shortDuration(c.Lease) },
+	},
+	{
+		Name: "retention", Type: "duration", Bound: "1s to 24h",
+		Usage:    "`time` that idempotency keys outlive their lease",
+		Doc:      "How long a reservation and its idempotency key are remembered after the lease has ended. The ledger remembers closings for good.",
+		standard: fixed("10m"),
+		set:      duration(func(c *Config) *time.Duration { return &c.Retention }, concurrency.MinRetention, concurrency.MaxRetention),
+		get:      func(c *Config) string { return shortDuration(c.Retention) },
+	},
+	{
+		Name: "max_in_flight", Type: "number", Bound: "16 to 1000000",
+		Usage:    "calls under way before more are turned away, a `number`",
+		Doc:      "How many calls may be under way at once. Beyond it calls are answered unavailable at once. An eighth is kept for Refund and Renew, so that what is held can always come back.",
+		standard: fixed("4096"),
+		set:      number(func(c *Config) *int { return &c.MaxInFlight }, minMaxInFlight, maxMaxInFlight),
+		get:      func(c *Config) string { return strconv.Itoa(c.MaxInFlight) },
+	},
+	{
+		Name: "max_request_bytes", Type: "bytes", Bound: "65536 to 67108864",
+		Usage:    "largest request, in `bytes`",
+		Doc:      "How large one request may be, in bytes, compressed or not. Requests with prompts need room; a larger one is refused before it is read.",
+		standard: fixed("8388608"),
+		set:      number(func(c *Config) *int { return &c.MaxRequestBytes }, minMaxRequestBytes, maxMaxRequestBytes),
+		get:      func(c *Config) string { return strconv.Itoa(c.MaxRequestBytes) },
+	},
+	{
+		Name: "prices", Type: "file", Bound: "a YAML file, or empty",
+		Usage:    "`file` of models and prices that go before the embedded catalogue",
+		Doc:      "Models and prices of your own, which go before the embedded catalogue. Empty: the catalogue as it is.",
+		standard: fixed(""),
+		set:      func(c *Config, v string) error { c.Prices = v; return nil },
+		get:      func(c *Config) string { return c.Prices },
+	},
+	{
+		Name: "unknown_model_price", Type: "price", Bound: "dollars per million tokens, $0.000000001 to $1000, or empty",
+		Usage:    "`dollars` per million tokens for unknown models; none: they are refused",
+		Doc:      "What every token of a model costs that the catalogue does not know, in dollars per million tokens: set it to the dearest that you could be billed. Empty: calls of unknown models are refused. An unknown model is never free.",
+		standard: fixed(""),
+		set:      setUnknownModelPrice,
+		get:      getUnknownModelPrice,
+	},
+	{
+		Name: "log_level", Type: "choice", Bound: "debug, info, warn or error",
+		Usage:    "least `level` that is logged: debug, info, warn or error",
+		Doc:      "The least that is logged. Prompts, keys and passwords are never logged at any level.",
+		standard: fixed("info"),
+		set: func(c *Config, v string) error {
+			for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+				if v == strings.ToLower(level.String()) {
+					c.LogLevel = level
+					return nil
+				}
+			}
+			return errors.New("is not a level; use debug, info, warn or error")
+		},
+		get: func(c *Config) string { return strings.ToLower(c.LogLevel.String()) },
+	},
+	{
+		Name: "log_format", Type: "choice", Bound: "auto, text or json",
+		Usage:    "`form` of the log: auto, text or json",
+		Doc:      "How the log on stderr is written. auto is text on a terminal and JSON elsewhere.",
+		standard: fixed("auto"),
+		set: func(c *Config, v string) error {
+			c.LogFormat = v
+			if v != "auto" && v != "text" && v != "json" {
+				return errors.New("is not a form; use auto, text or json")
+			}
+			return nil
+		},
+		get: func(c *Config) string { return c.LogFormat },
+	},
+	{
+		Name: "pprof", Type: "switch", Bound: "true or false; only on a loopback address",
+		Usage:    "serve profiles under /debug/pprof/; loopback only",
+		Doc:      "Serves Go's profiles under /debug/pprof/ beside the metrics. The address that they are on must be loopback.",
+		standard: fixed("false"),
+		set:      boolean(func(c *Config) *bool { return &c.Pprof }),
+		get:      func(c *Config) string { return strconv.FormatBool(c.Pprof) },
+	},
+	{
+		Name: "shutdown_grace", Type: "duration", Bound: "0s to 10m",
+		Usage:    "`time` that calls under way get to finish at shutdown",
+		Doc:      "How long calls under way may take to finish after SIGTERM or SIGINT. A second signal ends the process at once; what was acknowledged is kept in either case.",
+		standard: fixed("10s"),
+		set:      duration(func(c *Config) *time.Duration { return &c.ShutdownGrace }, 0, maxShutdownGrace),
+		get:      func(c *Config) string { return shortDuration(c.ShutdownGrace) },
+	},
+}
+
+var prefixes = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+func fixed(value string) func() string { return func() string { return value } }
+
+// defaultData follows the XDG base directory specification: state that should
+// outlive a restart belongs under $XDG_STATE_HOME, else ~/.local/state.
+func defaultData() string {
+	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "budgetd")
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".local", "state", "budgetd")
+	}
+	return "budgetd-data"
+}
+
+func boolean(field func(*Config) *bool) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		switch v {
+		case "true":
+			*field(c) = true
+		case "false":
+			*field(c) = false
+		default:
+			return errors.New("is neither true nor false")
+		}
+		return nil
+	}
+}
+
+func number(field func(*Config) *int, least, most int) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fmt.Errorf("is not a whole number; use %d to %d", least, most)
+		}
+		if n < least || n > most {
+			return fmt.Errorf("is out of bounds; use %d to %d", least, most)
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+func duration(field func(*Config) *time.Duration, least, most time.Duration) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return fmt.Errorf("is not a time with a unit, such as 500ms, 10s or 5m; use %s to %s", shortDuration(least), shortDuration(most))
+		}
+		if d < least || d > most {
+			return fmt.Errorf("is out of bounds; use %s to %s", shortDuration(least), shortDuration(most))
+		}
+		*field(c) = d
+		return nil
+	}
+}
+
+// shortDuration writes a duration without units that are zero: 10m, not 10m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func checkAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return errors.New("is not host:port, such as 127.0.0.1:8080 or [::1]:8080")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return errors.New("has a port that is not 0 to 65535")
+	}
+	return nil
+}
+
+// IsLoopback says whether only this machine can reach the address host:port.
+// Of names only "localhost" is taken to be loopback.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// checkRedis refuses an address without repeating it: it may hold a password,
+// which is why errors of package url, which quote it, are not passed on.
+func checkRedis(text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || (u.Scheme != "redis" && u.Scheme != "rediss") {
+		return errors.New("is not a URL such as redis://user:password@host:6379/0; percent-encode special characters of the password")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("has options that are no query, such as ?addr=host:6379")
+	}
+	for option := range query {
+		if option != "addr" && option != "cluster" && option != "master_name" {
+			return fmt.Errorf("has the option %.40q; only addr, cluster and master_name are known, timeouts are the broker's own", option)
+		}
+	}
+	if cluster := query.Get("cluster"); cluster != "" && cluster != "true" {
+		return errors.New("has an option cluster that is not true; leave it out for a single Redis")
+	}
+	if query.Has("cluster") && query.Has("master_name") {
+		return errors.New("has both cluster and master_name; a Redis Cluster needs no Sentinel")
+	}
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		if n, err := strconv.Atoi(path); err != nil || n < 0 {
+			return errors.New("has a path that is not the number of a database")
+		} else if n != 0 && (query.Has("cluster") || len(query["addr"]) > 0 && !query.Has("master_name")) {
+			return errors.New("names a database; a Redis Cluster has only database 0")
+		}
+	}
+	return nil
+}
+
+func checkPostgres(text string) error {
+	if text == "" {
+		return nil
+	}
+	if u, err := url.Parse(text); err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
+		return nil
+	}
+	if strings.Contains(text, "://") || !strings.Contains(text, "=") {
+		return errors.New("is not a URL such as postgres://user:password@host:5432/database, nor keywords such as host=... dbname=...; percent-encode special characters of a URL's password")
+	}
+	return nil
+}
+
+func hasFreePort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port == "0"
+}
