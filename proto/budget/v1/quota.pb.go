@@ -87,8 +87,9 @@ type GetQuotaRequest struct {
 	// is required.
 	Account string `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
 	// Labels of the call, as in ReserveRequest.labels. They choose limits and
-	// counters just as they would for a Reserve: a limit that such a call does
-	// not meet is left out. Empty: a call without labels.
+	// counters as they would for a Reserve: a limit that such a call does not
+	// meet is left out, except that one which asks for a label that is not given
+	// here is shown. Empty: a call without labels.
 	Labels        map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -148,7 +149,15 @@ type GetQuotaResponse struct {
 	Limits []*LimitStatus `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
 	// Whether some state could not be read in time. The limits concerned are
 	// then left out.
-	Degraded      bool `protobuf:"varint,3,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Degraded bool `protobuf:"varint,3,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// The account.
+	Account string `protobuf:"bytes,4,opt,name=account,proto3" json:"account,omitempty"`
+	// What the ledger has of the account in its current calendar month, per
+	// meter, in the meter's unit, whatever limits it has. Only meters of which
+	// something was charged.
+	Totals map[string]int64 `protobuf:"bytes,5,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The month of totals, by the account's time zone and anchor day.
+	TotalsPeriod  *CalendarPeriod `protobuf:"bytes,6,opt,name=totals_period,json=totalsPeriod,proto3" json:"totals_period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -204,6 +213,82 @@ func (x *GetQuotaResponse) GetDegraded() bool {
 	return false
 }
 
+func (x *GetQuotaResponse) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *GetQuotaResponse) GetTotals() map[string]int64 {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *GetQuotaResponse) GetTotalsPeriod() *CalendarPeriod {
+	if x != nil {
+		return x.TotalsPeriod
+	}
+	return nil
+}
+
+// CalendarPeriod is a span of the calendar.
+type CalendarPeriod struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first instant of the period.
+	Start *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	// The first instant after the period.
+	End           *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalendarPeriod) Reset() {
+	*x = CalendarPeriod{}
+	mi := &file_budget_v1_quota_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalendarPeriod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalendarPeriod) ProtoMessage() {}
+
+func (x *CalendarPeriod) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_quota_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalendarPeriod.ProtoReflect.Descriptor instead.
+func (*CalendarPeriod) Descriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CalendarPeriod) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *CalendarPeriod) GetEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 // LimitStatus is the state of one counter of one limit.
 type LimitStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -222,8 +307,8 @@ type LimitStatus struct {
 	// capacity, the number of slots, or the amount of a quota's period.
 	LimitAmount int64 `protobuf:"varint,6,opt,name=limit_amount,json=limitAmount,proto3" json:"limit_amount,omitempty"`
 	// What is used up, in the meter's unit: of a quota, what was charged in the
-	// period; of a bucket, what has not refilled yet, open holds included; of
-	// slots, 0.
+	// period, unposted included; of a bucket, what has not refilled yet, open
+	// holds included; of slots, 0.
 	Used int64 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
 	// What open reservations hold, in the meter's unit: of a quota and of slots.
 	// Of a bucket, 0: it does not tell a hold from a use.
@@ -247,13 +332,20 @@ type LimitStatus struct {
 	// The span in which a bucket refills refill_amount, in milliseconds. 0: the
 	// limit is not a bucket.
 	RefillEveryMs int64 `protobuf:"varint,14,opt,name=refill_every_ms,json=refillEveryMs,proto3" json:"refill_every_ms,omitempty"`
+	// What the ledger itself has of a quota's period, in the meter's unit. 0: the
+	// limit is not a quota.
+	Posted int64 `protobuf:"varint,15,opt,name=posted,proto3" json:"posted,omitempty"`
+	// What was charged to a quota and is not posted to the ledger yet, as far as
+	// the engine knows, in the meter's unit. Back to 0 within seconds of the
+	// last charge. 0: the limit is not a quota.
+	Unposted      int64 `protobuf:"varint,16,opt,name=unposted,proto3" json:"unposted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LimitStatus) Reset() {
 	*x = LimitStatus{}
-	mi := &file_budget_v1_quota_proto_msgTypes[2]
+	mi := &file_budget_v1_quota_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +357,7 @@ func (x *LimitStatus) String() string {
 func (*LimitStatus) ProtoMessage() {}
 
 func (x *LimitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[2]
+	mi := &file_budget_v1_quota_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +370,7 @@ func (x *LimitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStatus.ProtoReflect.Descriptor instead.
 func (*LimitStatus) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{2}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LimitStatus) GetLimit() string {
@@ -379,6 +471,20 @@ func (x *LimitStatus) GetRefillEveryMs() int64 {
 	return 0
 }
 
+func (x *LimitStatus) GetPosted() int64 {
+	if x != nil {
+		return x.Posted
+	}
+	return 0
+}
+
+func (x *LimitStatus) GetUnposted() int64 {
+	if x != nil {
+		return x.Unposted
+	}
+	return 0
+}
+
 var File_budget_v1_quota_proto protoreflect.FileDescriptor
 
 const file_budget_v1_quota_proto_rawDesc = "" +
@@ -389,11 +495,20 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x06labels\x18\x02 \x03(\v2&.budget.v1.GetQuotaRequest.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x02\n" +
 	"\x10GetQuotaResponse\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\tR\x04plan\x12.\n" +
 	"\x06limits\x18\x02 \x03(\v2\x16.budget.v1.LimitStatusR\x06limits\x12\x1a\n" +
-	"\bdegraded\x18\x03 \x01(\bR\bdegraded\"\xd3\x03\n" +
+	"\bdegraded\x18\x03 \x01(\bR\bdegraded\x12\x18\n" +
+	"\aaccount\x18\x04 \x01(\tR\aaccount\x12?\n" +
+	"\x06totals\x18\x05 \x03(\v2'.budget.v1.GetQuotaResponse.TotalsEntryR\x06totals\x12>\n" +
+	"\rtotals_period\x18\x06 \x01(\v2\x19.budget.v1.CalendarPeriodR\ftotalsPeriod\x1a9\n" +
+	"\vTotalsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
+	"\x0eCalendarPeriod\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\x87\x04\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -409,7 +524,9 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x06period\x18\v \x01(\tR\x06period\x12=\n" +
 	"\fperiod_start\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vperiodStart\x12#\n" +
 	"\rrefill_amount\x18\r \x01(\x03R\frefillAmount\x12&\n" +
-	"\x0frefill_every_ms\x18\x0e \x01(\x03R\rrefillEveryMs*j\n" +
+	"\x0frefill_every_ms\x18\x0e \x01(\x03R\rrefillEveryMs\x12\x16\n" +
+	"\x06posted\x18\x0f \x01(\x03R\x06posted\x12\x1a\n" +
+	"\bunposted\x18\x10 \x01(\x03R\bunposted*j\n" +
 	"\tLimitKind\x12\x1a\n" +
 	"\x16LIMIT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIMIT_KIND_BUCKET\x10\x01\x12\x14\n" +
@@ -429,26 +546,32 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_budget_v1_quota_proto_goTypes = []any{
 	(LimitKind)(0),                // 0: budget.v1.LimitKind
 	(*GetQuotaRequest)(nil),       // 1: budget.v1.GetQuotaRequest
 	(*GetQuotaResponse)(nil),      // 2: budget.v1.GetQuotaResponse
-	(*LimitStatus)(nil),           // 3: budget.v1.LimitStatus
-	nil,                           // 4: budget.v1.GetQuotaRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*CalendarPeriod)(nil),        // 3: budget.v1.CalendarPeriod
+	(*LimitStatus)(nil),           // 4: budget.v1.LimitStatus
+	nil,                           // 5: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 6: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	4, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
-	3, // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	0, // 2: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	5, // 3: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	5, // 4: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	4, // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
+	6, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	3, // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
+	7, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	7, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	0, // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
+	7, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	7, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -462,7 +585,7 @@ func file_budget_v1_quota_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

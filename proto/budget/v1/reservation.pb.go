@@ -168,11 +168,12 @@ type ReserveRequest struct {
 	// state; with another body it is an error. A refusal is not remembered.
 	// Empty: every repeat is a call of its own.
 	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// What the call may use, per meter, in the meter's unit: 0 to 2^53-1 each,
-	// at most 32 meters. The meters are "requests" (1 unless it is named),
-	// "tokens", "input_tokens", "output_tokens", "cost" (nano-USD) or a custom
-	// unit named as [a-z][a-z0-9_]{0,62}. "in_flight" may only be 1: a call always
-	// takes one slot. Empty: nothing is stated.
+	// What the call may use, per meter, in the meter's unit: 1 to 2^53-1 each,
+	// at most 32 meters; a meter that the call does not use is left out. The
+	// meters are "requests" (1 unless it is named), "tokens", "input_tokens",
+	// "output_tokens", "cost" (nano-USD) or a custom unit named as
+	// [a-z][a-z0-9_]{0,62}. "in_flight" may only be 1: a call always takes one
+	// slot. Empty: nothing is stated.
 	Amounts map[string]int64 `protobuf:"bytes,4,rep,name=amounts,proto3" json:"amounts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// The LLM call that is about to be made. The meters tokens, input_tokens,
 	// output_tokens and cost follow from it. Absent: not an LLM call.
@@ -561,7 +562,7 @@ func (x *RefundRequest) GetUnused() bool {
 }
 
 // RefundResponse is the outcome of a reservation. It is kept: every repeat of
-// the same Refund answers the same, but for replayed.
+// the same Refund answers the same, but for replayed and holds.
 type RefundResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What was charged, per meter, in the meter's unit, before the weights of
@@ -578,7 +579,11 @@ type RefundResponse struct {
 	// Whether an earlier, equal Refund had closed the reservation.
 	Replayed bool `protobuf:"varint,5,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// The state that the reservation is in now.
-	State         ReservationState `protobuf:"varint,6,opt,name=state,proto3,enum=budget.v1.ReservationState" json:"state,omitempty"`
+	State ReservationState `protobuf:"varint,6,opt,name=state,proto3,enum=budget.v1.ReservationState" json:"state,omitempty"`
+	// What the reservation had taken from each limit, and what is left of it
+	// after this Refund, as in ReserveResponse.holds. Empty: not known, as in a
+	// repeated Refund, or when the engine did not answer in time.
+	Holds         []*Hold `protobuf:"bytes,7,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -653,6 +658,13 @@ func (x *RefundResponse) GetState() ReservationState {
 		return x.State
 	}
 	return ReservationState_RESERVATION_STATE_UNSPECIFIED
+}
+
+func (x *RefundResponse) GetHolds() []*Hold {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
 }
 
 // RenewRequest asks for a later end of a lease.
@@ -1316,7 +1328,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\rRefundRequest\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12&\n" +
 	"\x05usage\x18\x02 \x01(\v2\x10.budget.v1.UsageR\x05usage\x12\x16\n" +
-	"\x06unused\x18\x03 \x01(\bR\x06unused\"\xf6\x03\n" +
+	"\x06unused\x18\x03 \x01(\bR\x06unused\"\x9d\x04\n" +
 	"\x0eRefundResponse\x12@\n" +
 	"\acharged\x18\x01 \x03(\v2&.budget.v1.RefundResponse.ChargedEntryR\acharged\x12G\n" +
 	"\n" +
@@ -1324,7 +1336,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\aoverrun\x18\x03 \x03(\v2&.budget.v1.RefundResponse.OverrunEntryR\aoverrun\x12\x12\n" +
 	"\x04late\x18\x04 \x01(\bR\x04late\x12\x1a\n" +
 	"\breplayed\x18\x05 \x01(\bR\breplayed\x121\n" +
-	"\x05state\x18\x06 \x01(\x0e2\x1b.budget.v1.ReservationStateR\x05state\x1a:\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x1b.budget.v1.ReservationStateR\x05state\x12%\n" +
+	"\x05holds\x18\a \x03(\v2\x0f.budget.v1.HoldR\x05holds\x1a:\n" +
 	"\fChargedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a<\n" +
@@ -1476,30 +1489,31 @@ var file_budget_v1_reservation_proto_depIdxs = []int32{
 	18, // 11: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
 	19, // 12: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
 	0,  // 13: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
-	27, // 14: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	28, // 15: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 16: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
-	21, // 17: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
-	10, // 18: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
-	31, // 19: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
-	32, // 20: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
-	22, // 21: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
-	4,  // 22: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
-	0,  // 23: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
-	28, // 24: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
-	28, // 25: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 26: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
-	14, // 27: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
-	1,  // 28: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
-	23, // 29: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
-	24, // 30: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
-	25, // 31: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
-	28, // 32: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	4,  // 14: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
+	27, // 15: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	28, // 16: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 17: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
+	21, // 18: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
+	10, // 19: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
+	31, // 20: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
+	32, // 21: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
+	22, // 22: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
+	4,  // 23: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
+	0,  // 24: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
+	28, // 25: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
+	28, // 26: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 27: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
+	14, // 28: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
+	1,  // 29: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
+	23, // 30: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
+	24, // 31: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
+	25, // 32: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
+	28, // 33: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_reservation_proto_init() }

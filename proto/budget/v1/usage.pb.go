@@ -32,7 +32,7 @@ type Usage struct {
 	// What was used, per meter, in the meter's unit: 0 to 2^53-1 each, at most
 	// 32 meters. A meter that was held and is not named here is charged as it
 	// was held, unless it follows from tokens or provider_usage. The meter
-	// "in_flight" may only be 1, and is ignored: a slot is freed, never used up.
+	// "in_flight" is refused: a slot is freed by the Refund, never used up.
 	Amounts map[string]int64 `protobuf:"bytes,1,rep,name=amounts,proto3" json:"amounts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// What an LLM call used, in token classes. The meters tokens, input_tokens,
 	// output_tokens and cost follow from it, cost by the prices that the
