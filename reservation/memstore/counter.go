@@ -1,0 +1,229 @@
+package memstore
+
+import (
+	"math"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// counterKey names a counter in its account or pool. Each period of a quota
+// has a counter of its own.
+type counterKey struct {
+	kind                 quota.Kind
+	limit, scope, period string
+}
+
+func keyOf(h *reservation.Hold) counterKey {
+	key := counterKey{kind: h.Kind, limit: h.Limit, scope: h.Scope}
+	if h.Kind == quota.KindQuota {
+		key.period = h.Period.Key
+	}
+	return key
+}
+
+// counter is the state of one limit in one scope.
+type counter struct {
+	key        counterKey
+	space      *space
+	references int // records that point here; while there are any, it stays
+
+	idleAt    int64 // when it may be dropped, while idleIndex >= 0
+	idleIndex int
+
+	bucketState
+	slots slotHeap
+	quotaState
+}
+
+// bucketState is the level of a bucket at an instant. A bucket that was never
+// taken from, or is full again by its own parameters, counts as absent: the
+// next hold finds it full. So it makes no difference when its state is dropped.
+type bucketState struct {
+	params    quota.Bucket // of the last Reserve that took from it: the newest policy known
+	level     quota.Amount
+	remainder int64
+	at        int64
+	fullAt    int64 // from when on it counts as absent; 0 when it was never taken from
+}
+
+// levelFor is the level now, as parameters p see it.
+func (b *bucketState) levelFor(p *quota.Bucket, now int64) (level quota.Amount, remainder int64) {
+	if now >= b.fullAt {
+		return p.Capacity, 0
+	}
+	remainder = b.remainder
+	if b.params.PerMicros != p.PerMicros {
+		remainder = 0 // counted in other fractions; dropping it favours nobody
+	}
+	return p.Advance(b.level, remainder, now-b.at)
+}
+
+// put stores what levelFor returned, changed or not.
+func (b *bucketState) put(p *quota.Bucket, level quota.Amount, remainder, now int64) {
+	b.params, b.level, b.remainder = *p, level, remainder
+	b.at = max(b.at, now) // a clock that stepped back earns nothing twice
+	wait := p.MicrosUntil(level, remainder, p.Capacity)
+	if wait > math.MaxInt64-b.at {
+		b.fullAt = math.MaxInt64
+	} else {
+		b.fullAt = b.at + wait
+	}
+}
+
+// correct charges the bucket with the difference, or gives back when it is
+// negative, by the newest parameters known; those of the hold count only when
+// there is no state.
+func (b *bucketState) correct(p *quota.Bucket, difference quota.Amount, now int64) {
+	if now < b.fullAt {
+		params := b.params
+		p = &params
+	}
+	level, remainder := b.levelFor(p, now)
+	if difference > 0 {
+		level = p.Take(level, difference)
+	} else {
+		level, remainder = p.Give(level, remainder, -difference)
+	}
+	b.put(p, level, remainder, now)
+}
+
+// taken counts the slots whose lease has not ended, and returns the earliest
+// end among them (0 for none). Leases that have ended leave the heap: they are
+// free for good, whenever their reservations are reclaimed.
+func (c *counter) taken(now int64) (n int, earliest int64) {
+	for len(c.slots) > 0 && c.slots[0].record.expires <= now {
+		c.slots.remove(c.slots[0])
+	}
+	if len(c.slots) > 0 {
+		earliest = c.slots[0].record.expires
+	}
+	return len(c.slots), earliest
+}
+
+// quotaState is one period of a quota.
+type quotaState struct {
+	used        quota.Amount // as posted in the ledger
+	version     int64        // of used
+	incarnation int64        // in which it was seeded; 0 for never
+	ticket      int64        // that a Seed must show; 0 for none
+	ticketOf    int64        // incarnation that gave the ticket
+	held        quota.Amount
+	unposted    quota.Amount
+	end         int64 // of the period
+}
+
+// quotaOver says that the period is over and nothing in it is open.
+func (q *quotaState) quotaOver(now int64) bool {
+	return now >= q.end && q.held == 0 && q.unposted == 0
+}
+
+// silentFrom is the instant from which on the counter says nothing, unless it
+// is touched again.
+func (c *counter) silentFrom() int64 {
+	switch {
+	case c.key.kind == quota.KindBucket:
+		return c.fullAt
+	case c.key.kind == quota.KindSlots && len(c.slots) == 0:
+		return 0
+	case c.key.kind == quota.KindQuota && c.held == 0 && c.unposted == 0:
+		return c.end
+	}
+	return math.MaxInt64
+}
+
+// look is what a counter shows to one hold at one instant.
+type look struct {
+	counter   *counter // nil when there is none
+	remaining quota.Amount
+	remainder int64 // bucket
+	earliest  int64 // slots: first lease end; 0 for none
+	seeded    bool
+}
+
+// look reads a counter, which may be nil, and changes nothing that shows.
+func (s *Store) look(c *counter, h *reservation.Hold, now int64) look {
+	l := look{counter: c, seeded: true}
+	switch h.Kind {
+	case quota.KindBucket:
+		l.remaining = h.Bucket.Capacity
+		if c != nil {
+			l.remaining, l.remainder = c.levelFor(&h.Bucket, now)
+		}
+	case quota.KindSlots:
+		l.remaining = h.Max
+		if c != nil {
+			var n int
+			n, l.earliest = c.taken(now)
+			l.remaining -= quota.Amount(n)
+		}
+	case quota.KindQuota:
+		l.seeded = c != nil && c.incarnation == s.incarnation && !c.quotaOver(now)
+		if l.seeded {
+			l.remaining = h.Max - c.used - c.held - c.unposted
+		}
+	}
+	return l
+}
+
+// level shows the look as the contract does.
+func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
+	shown := reservation.Level{Remaining: l.remaining, Seeded: l.seeded}
+	switch h.Kind {
+	case quota.KindBucket:
+		if wait := h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Bucket.Capacity); wait > 0 {
+			shown.ResetsAt = at(later(now, wait))
+		}
+	case quota.KindSlots:
+		shown.Held = h.Max - l.remaining
+		if l.earliest != 0 {
+			shown.ResetsAt = at(l.earliest)
+		}
+	case quota.KindQuota:
+		shown.ResetsAt = at(h.Period.End.UnixMicro())
+		if l.counter != nil {
+			shown.Held, shown.Unposted = l.counter.held, l.counter.unposted
+			if l.seeded {
+				shown.Used = l.counter.used
+			}
+		}
+	}
+	return shown
+}
+
+// refusal says why the hold does not fit, with a Reason of 0 when it does.
+func (l *look) refusal(i int, h *reservation.Hold, now int64) reservation.Refusal {
+	if h.Amount == 0 || h.Amount <= l.remaining {
+		return reservation.Refusal{}
+	}
+	r := reservation.Refusal{Hold: i, Remaining: l.remaining}
+	switch {
+	case h.Kind == quota.KindBucket && h.Amount > h.Bucket.Capacity, h.Kind != quota.KindBucket && h.Amount > h.Max:
+		r.Reason = reservation.ExceedsCapacity
+	case h.Kind == quota.KindBucket:
+		r.Reason = reservation.RateLimited
+		r.RetryAt = at(later(now, h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Amount)))
+	case h.Kind == quota.KindSlots:
+		r.Reason = reservation.ConcurrencyLimited
+		r.RetryAt = at(l.earliest)
+	default:
+		r.Reason = reservation.QuotaExhausted
+		r.RetryAt = at(h.Period.End.UnixMicro())
+	}
+	return r
+}
+
+// take makes the look show what the hold leaves, without touching the counter.
+func (l *look) take(h *reservation.Hold, expires int64) {
+	switch h.Kind {
+	case quota.KindBucket:
+		l.remaining = h.Bucket.Take(l.remaining, h.Amount)
+	case quota.KindSlots:
+		l.remaining -= h.Amount
+		if l.earliest == 0 || expires < l.earliest {
+			l.earliest = expires
+		}
+	case quota.KindQuota:
+		l.remaining -= h.Amount
+	}
+}

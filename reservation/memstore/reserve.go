@@ -1,0 +1,216 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Reserve implements reservation.Store.
+func (s *Store) Reserve(ctx context.Context, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+	var answer reservation.ReserveAnswer
+	err := s.reserve(ctx, &q, &answer)
+	return answer, err
+}
+
+// reserve is Reserve into an answer whose slices it uses again.
+func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer) error {
+	if err := checkReserve(q); err != nil {
+		return err
+	}
+	now, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	*answer = reservation.ReserveAnswer{Now: at(now), Levels: answer.Levels[:0]}
+	a := s.accounts[q.Account]
+	if a != nil {
+		answer.Reclaimed = s.prepare(a, now)
+		defer s.settle(a)
+		if r := a.keys[q.Key]; r != nil && q.Key != "" && r.replays(now) {
+			answer.Verdict = reservation.KeyReused
+			if r.ask == q.Body {
+				answer.Verdict, answer.Record = reservation.Replayed, r.show(now)
+			}
+			return nil
+		}
+		if r := a.records[q.ID]; r != nil {
+			if !r.forgotten(now) {
+				answer.Verdict = reservation.Closed
+				return nil
+			}
+			s.forget(r, now)
+		}
+	}
+	if stale(q, now) {
+		answer.Verdict = reservation.Stale
+		return nil
+	}
+	looks := s.looks[:len(q.Holds)]
+	defer clear(looks)
+	unseeded := false
+	for i := range q.Holds {
+		h := &q.Holds[i]
+		looks[i] = s.look(s.lookup(a, h), h, now)
+		unseeded = unseeded || h.Amount > 0 && !looks[i].seeded
+	}
+	if unseeded {
+		answer.Verdict = reservation.Unseeded
+		s.giveTickets(q, answer, now)
+		return nil
+	}
+	for i := range q.Holds {
+		if q.Holds[i].Kind == quota.KindSlots && q.Settle != nil {
+			continue
+		}
+		refusal := looks[i].refusal(i, &q.Holds[i], now)
+		if refusal.Reason != 0 && (answer.Verdict != reservation.Refused || stricter(&refusal, &answer.Refusal)) {
+			answer.Verdict, answer.Refusal = reservation.Refused, refusal
+		}
+	}
+	if answer.Verdict == reservation.Refused {
+		for i := range q.Holds {
+			answer.Levels = append(answer.Levels, looks[i].level(&q.Holds[i], now))
+		}
+		return nil
+	}
+	expires := now
+	if q.Settle == nil {
+		expires += q.Lease.Microseconds()
+	}
+	answer.Verdict, answer.ExpiresAt = reservation.Granted, at(expires)
+	if !q.DryRun {
+		if a == nil {
+			a = s.account(q.Account)
+			defer s.settle(a)
+		}
+		s.grant(a, q, looks, expires, now)
+	}
+	for i := range q.Holds {
+		h := &q.Holds[i]
+		answer.Levels = append(answer.Levels, s.levelAfter(q, h, &looks[i], expires, now))
+	}
+	return nil
+}
+
+// levelAfter is the level that the grant of q leaves, from how it was before.
+func (s *Store) levelAfter(q *reservation.ReserveRequest, h *reservation.Hold, before *look, expires, now int64) reservation.Level {
+	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil {
+		return before.level(h, now)
+	}
+	after := *before
+	after.take(h, expires)
+	level := after.level(h, now)
+	if q.DryRun && h.Kind == quota.KindQuota {
+		// level read held and unposted from the counter, which nobody touched.
+		if q.Settle != nil {
+			level.Unposted += h.Amount
+		} else {
+			level.Held += h.Amount
+		}
+	}
+	return level
+}
+
+// stale says that the id, or a period, does not belong to the present.
+func stale(q *reservation.ReserveRequest, now int64) bool {
+	skew := now - q.ID.Minted().UnixMicro()
+	if skew > reservation.MintSkew.Microseconds() || skew < -reservation.MintSkew.Microseconds() {
+		return true
+	}
+	for i := range q.Holds {
+		if h := &q.Holds[i]; h.Kind == quota.KindQuota && (now < h.Period.Start.UnixMicro() || now >= h.Period.End.UnixMicro()) {
+			return true
+		}
+	}
+	return false
+}
+
+// stricter orders refusals: one that no waiting helps first, then the later.
+func stricter(a, b *reservation.Refusal) bool {
+	if a.Reason == reservation.ExceedsCapacity || b.Reason == reservation.ExceedsCapacity {
+		return a.Reason == reservation.ExceedsCapacity && b.Reason != reservation.ExceedsCapacity
+	}
+	return a.RetryAt.After(b.RetryAt)
+}
+
+// maxTicket keeps tickets exact in engines that count in IEEE doubles.
+const maxTicket = 1 << 52
+
+// giveTickets answers a ticket for each quota that must be seeded first. A
+// DryRun names those that stand and makes no new ones.
+func (s *Store) giveTickets(q *reservation.ReserveRequest, answer *reservation.ReserveAnswer, now int64) {
+	a := s.accounts[q.Account]
+	for i := range q.Holds {
+		h := &q.Holds[i]
+		if h.Amount == 0 || s.looks[i].seeded {
+			continue
+		}
+		ticket := reservation.Ticket{Hold: i}
+		c := s.looks[i].counter
+		if c != nil && c.ticket != 0 && c.ticketOf == s.incarnation && !c.quotaOver(now) {
+			ticket.Ticket = c.ticket
+		} else if !q.DryRun {
+			if a == nil {
+				a = s.account(q.Account)
+			}
+			c = s.counterFor(a, h, now)
+			c.ticket, c.ticketOf = 1+rand.Int64N(maxTicket-1), s.incarnation
+			ticket.Ticket = c.ticket
+			s.release(c, now)
+		}
+		answer.Tickets = append(answer.Tickets, ticket)
+	}
+	if a != nil {
+		s.settle(a)
+	}
+}
+
+// grant takes every hold and writes the record.
+func (s *Store) grant(a *space, q *reservation.ReserveRequest, looks []look, expires, now int64) {
+	r := s.newRecord(a, q.ID, len(q.Holds))
+	r.state, r.ask, r.key, r.token = reservation.StateHeld, q.Body, q.Key, bytes.Clone(q.Token)
+	r.expires, r.retention = expires, q.Retention.Microseconds()
+	if q.Key != "" {
+		if a.keys == nil {
+			a.keys = map[string]*record{}
+		}
+		a.keys[q.Key] = r
+	}
+	for i := range q.Holds {
+		h := &q.Holds[i]
+		held := s.bind(r, i, h, looks[i].counter, now)
+		looks[i].counter = held.counter
+		if h.Amount == 0 {
+			continue
+		}
+		switch h.Kind {
+		case quota.KindBucket:
+			held.charged = h.Amount
+			level := h.Bucket.Take(looks[i].remaining, h.Amount)
+			held.counter.put(&h.Bucket, level, looks[i].remainder, now)
+		case quota.KindSlots:
+			if q.Settle == nil {
+				held.counter.slots.push(held)
+			}
+		case quota.KindQuota:
+			held.charged = h.Amount
+			if q.Settle == nil {
+				held.held = h.Amount
+				held.counter.held += h.Amount
+			}
+		}
+	}
+	if q.Settle == nil {
+		s.move(r, isOpen, expires)
+		return
+	}
+	r.rank, r.state = ledger.RankRefunded, reservation.StateSettled
+	r.body, r.outcome = q.Settle.Body, bytes.Clone(q.Settle.Outcome)
+	s.await(r, now)
+}

@@ -1,0 +1,256 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// lockstep puts every call to an engine and to the model and returns the
+// engine's answer, with an error when the two differ.
+type lockstep struct {
+	engine  Engine
+	model   *Model
+	tickets map[int64]int64 // the engine's ticket -> the model's
+}
+
+func newLockstep(engine Engine, clock *Clock) *lockstep {
+	return &lockstep{engine: engine, model: NewModel(clock), tickets: map[int64]int64{}}
+}
+
+func (l *lockstep) loseData() {
+	l.engine.LoseData()
+	l.model.LoseData()
+}
+
+func (l *lockstep) incarnate() {
+	l.engine.Incarnate()
+	l.model.Incarnate()
+}
+
+// settleForgetting asks the engine whether it still knows a record that the
+// contract allows it to forget, and lets the model follow.
+func (l *lockstep) settleForgetting(ctx context.Context, account string, id reservation.ID) error {
+	if !l.model.Forgettable(account, id) {
+		return nil
+	}
+	record, err := l.engine.Store.Lookup(ctx, account, id)
+	if err != nil {
+		return fmt.Errorf("Lookup: %w", err)
+	}
+	if record.State == reservation.StateUnknown {
+		l.model.Forget(account, id)
+	}
+	return nil
+}
+
+// oneError returns nil when both or neither failed.
+func oneError(call string, engine, model error) (failed bool, err error) {
+	if (engine == nil) != (model == nil) {
+		return true, fmt.Errorf("%s differs from the model:\n\terror: engine %v, model %v", call, engine, model)
+	}
+	return engine != nil, nil
+}
+
+func (l *lockstep) Reserve(ctx context.Context, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+	if err := l.settleForgetting(ctx, q.Account, q.ID); err != nil {
+		return reservation.ReserveAnswer{}, err
+	}
+	got, engineErr := l.engine.Store.Reserve(ctx, q)
+	want, modelErr := l.model.Reserve(ctx, q)
+	if failed, err := oneError("Reserve", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(got.Verdict == want.Verdict, "verdict", nameIn(reserveNames, got.Verdict), nameIn(reserveNames, want.Verdict))
+	d.instant("now", got.Now, want.Now)
+	d.check(got.Reclaimed == want.Reclaimed, "reclaimed", got.Reclaimed, want.Reclaimed)
+	if got.Verdict != want.Verdict {
+		return got, d.err("Reserve")
+	}
+	switch want.Verdict {
+	case reservation.Granted:
+		if q.Settle == nil {
+			d.instant("expires", got.ExpiresAt, want.ExpiresAt)
+		}
+		d.levels(want.Now, q.Holds, got.Levels, want.Levels)
+	case reservation.Refused:
+		d.check(got.Refusal.Hold == want.Refusal.Hold, "refused hold", got.Refusal.Hold, want.Refusal.Hold)
+		d.check(got.Refusal.Reason == want.Refusal.Reason, "reason", nameIn(reasonNames, got.Refusal.Reason), nameIn(reasonNames, want.Refusal.Reason))
+		d.check(got.Refusal.Remaining == want.Refusal.Remaining, "refused remaining", got.Refusal.Remaining, want.Refusal.Remaining)
+		d.instant("retry at", got.Refusal.RetryAt, want.Refusal.RetryAt)
+		d.levels(want.Now, q.Holds, got.Levels, want.Levels)
+	case reservation.Replayed:
+		var r *modelRecord
+		for _, candidate := range l.model.records {
+			if candidate.account == q.Account && candidate.key == q.Key {
+				r = candidate
+			}
+		}
+		d.record("record", want.Now, r, got.Record, want.Record)
+	case reservation.Unseeded:
+		l.compareTickets(&d, q, got.Tickets, want.Tickets)
+	}
+	return got, d.err("Reserve")
+}
+
+// compareTickets checks that the engine gives a new ticket where the model
+// does, and the old one where it still stands.
+func (l *lockstep) compareTickets(d *differences, q reservation.ReserveRequest, got, want []reservation.Ticket) {
+	if len(got) != len(want) {
+		d.check(false, "tickets", got, want)
+		return
+	}
+	for i := range want {
+		d.check(got[i].Hold == want[i].Hold, "ticket for hold", got[i].Hold, want[i].Hold)
+		if want[i].Ticket == 0 { // a DryRun stores none
+			continue
+		}
+		if known, ok := l.tickets[got[i].Ticket]; ok {
+			d.check(known == want[i].Ticket, "ticket", "a former one", "another")
+			continue
+		}
+		for _, given := range l.tickets {
+			d.check(given != want[i].Ticket, "ticket", "a new one", "the one that stands")
+		}
+		d.check(got[i].Ticket != 0, "ticket", 0, "not zero")
+		l.tickets[got[i].Ticket] = want[i].Ticket
+	}
+}
+
+func (l *lockstep) Refund(ctx context.Context, q reservation.RefundRequest) (reservation.RefundAnswer, error) {
+	if err := l.settleForgetting(ctx, q.Account, q.ID); err != nil {
+		return reservation.RefundAnswer{}, err
+	}
+	got, engineErr := l.engine.Store.Refund(ctx, q)
+	want, modelErr := l.model.Refund(ctx, q)
+	if failed, err := oneError("Refund", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(got.Verdict == want.Verdict, "verdict", nameIn(refundNames, got.Verdict), nameIn(refundNames, want.Verdict))
+	d.instant("now", got.Now, want.Now)
+	d.check(got.Reclaimed == want.Reclaimed, "reclaimed", got.Reclaimed, want.Reclaimed)
+	if r := l.model.find(q.Account, q.ID); got.Verdict == want.Verdict && r != nil {
+		d.record("record", want.Now, r, got.Record, want.Record)
+		if want.Verdict == reservation.RefundSettled {
+			d.levels(want.Now, r.plan(), got.Levels, want.Levels)
+		}
+	}
+	return got, d.err("Refund")
+}
+
+func (l *lockstep) Renew(ctx context.Context, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
+	if err := l.settleForgetting(ctx, q.Account, q.ID); err != nil {
+		return reservation.RenewAnswer{}, err
+	}
+	got, engineErr := l.engine.Store.Renew(ctx, q)
+	want, modelErr := l.model.Renew(ctx, q)
+	if failed, err := oneError("Renew", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(got.State == want.State, "state", stateName(got.State), stateName(want.State))
+	d.instant("now", got.Now, want.Now)
+	d.check(got.Reclaimed == want.Reclaimed, "reclaimed", got.Reclaimed, want.Reclaimed)
+	if want.State == reservation.StateHeld {
+		d.instant("expires", got.ExpiresAt, want.ExpiresAt)
+	}
+	return got, d.err("Renew")
+}
+
+func (l *lockstep) Confirm(ctx context.Context, q reservation.ConfirmRequest) (reservation.ConfirmVerdict, error) {
+	if err := l.settleForgetting(ctx, q.Account, q.ID); err != nil {
+		return 0, err
+	}
+	got, engineErr := l.engine.Store.Confirm(ctx, q)
+	want, modelErr := l.model.Confirm(ctx, q)
+	if failed, err := oneError("Confirm", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(got == want, "verdict", nameIn(confirmNames, got), nameIn(confirmNames, want))
+	return got, d.err("Confirm")
+}
+
+func (l *lockstep) Seed(ctx context.Context, s reservation.SeedRequest) (bool, error) {
+	got, engineErr := l.engine.Store.Seed(ctx, s)
+	forModel := s
+	forModel.Ticket = -1 // one that was never given
+	if known, ok := l.tickets[s.Ticket]; ok {
+		forModel.Ticket = known
+	}
+	want, modelErr := l.model.Seed(ctx, forModel)
+	if failed, err := oneError("Seed", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(got == want, "accepted", got, want)
+	return got, d.err("Seed")
+}
+
+// Sweep sweeps until nothing is due, in any number of calls, and compares the
+// sum of what was found.
+func (l *lockstep) Sweep(ctx context.Context) (reservation.SweepAnswer, error) {
+	var got reservation.SweepAnswer
+	for range 10_000 {
+		part, err := l.engine.Store.Sweep(ctx, 1000)
+		if err != nil {
+			return got, fmt.Errorf("Sweep: %w", err)
+		}
+		got.Pending = append(got.Pending, part.Pending...)
+		got.Expired += part.Expired
+		got.Now, got.More = part.Now, part.More
+		if !part.More {
+			break
+		}
+	}
+	want, _ := l.model.Sweep(ctx, len(l.model.records))
+	var d differences
+	d.check(!got.More, "more", "after 10,000 sweeps", "nothing")
+	d.instant("now", got.Now, want.Now)
+	d.check(got.Expired == want.Expired, "expired", got.Expired, want.Expired)
+	for _, p := range got.Pending {
+		same := func(o reservation.Pending) bool { return o.Account == p.Account && o.ID == p.ID }
+		i := slices.IndexFunc(want.Pending, same)
+		if i < 0 {
+			d.check(false, fmt.Sprintf("pending %s of account %q", p.ID, p.Account), "handed out", "not due, or handed out twice")
+			continue
+		}
+		d.record("pending "+p.ID.String(), want.Now, l.model.find(p.Account, p.ID), p.Record, want.Pending[i].Record)
+		want.Pending = slices.Delete(want.Pending, i, i+1)
+	}
+	for _, p := range want.Pending {
+		d.check(false, fmt.Sprintf("pending %s of account %q", p.ID, p.Account), "not handed out", "due")
+	}
+	return got, d.err("Sweep")
+}
+
+func (l *lockstep) Lookup(ctx context.Context, account string, id reservation.ID) (reservation.Record, error) {
+	if err := l.settleForgetting(ctx, account, id); err != nil {
+		return reservation.Record{}, err
+	}
+	got, err := l.engine.Store.Lookup(ctx, account, id)
+	if err != nil {
+		return got, fmt.Errorf("Lookup: %w", err)
+	}
+	want, _ := l.model.Lookup(ctx, account, id)
+	var d differences
+	d.record("record", l.model.clock.Now(), l.model.find(account, id), got, want)
+	return got, d.err("Lookup")
+}
+
+func (l *lockstep) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
+	got, now, err := l.engine.Store.Levels(ctx, account, holds)
+	if err != nil {
+		return got, now, fmt.Errorf("Levels: %w", err)
+	}
+	want, wantNow, _ := l.model.Levels(ctx, account, holds)
+	var d differences
+	d.instant("now", now, wantNow)
+	d.levels(wantNow, holds, got, want)
+	return got, now, d.err("Levels")
+}

@@ -1,0 +1,55 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Engine is what the suite tests.
+type Engine struct {
+	// Store is an engine that was made with the clock of the test. It may be
+	// used for many cases; between them the suite calls LoseData and may step
+	// the clock back to [Epoch].
+	Store reservation.Store
+
+	// LoseData makes the engine lose everything, as FLUSHALL does: no record,
+	// no counter, and every quota is unseeded. Required.
+	LoseData func()
+
+	// Incarnate makes the engine begin another incarnation with the data that
+	// it has, as a restart or a restored dump does: every quota is unseeded, but
+	// holds are still there. Nil if the engine can't.
+	Incarnate func()
+
+	// Checks is how many random histories each property runs; 0 is 100. The
+	// flag -rapid.checks, when given, goes before it.
+	Checks int
+
+	// SplitPools says that pools live elsewhere than accounts (on another
+	// node of a Cluster): a pool's leg has a lease of its own and expires by
+	// charging. The suite then leaves out what depends on a pool's state at
+	// the moment of an expiry.
+	SplitPools bool
+}
+
+// New makes an empty engine for a test, with clock.Now as its clock. Whatever
+// it opens it closes with tb.Cleanup.
+type New func(tb testing.TB, clock *Clock) Engine
+
+// Run puts an engine through the whole suite.
+func Run(t *testing.T, newEngine func(tb testing.TB, clock *Clock) Engine) {
+	t.Run("Scenarios", func(t *testing.T) { RunScenarios(t, newEngine) })
+
+}
+
+// begin makes an engine, and checks that it offers what the suite needs.
+func begin(tb testing.TB, newEngine New) (Engine, *Clock) {
+	tb.Helper()
+	clock := NewClock()
+	engine := newEngine(tb, clock)
+	if engine.Store == nil || engine.LoseData == nil {
+		tb.Fatal("storetest.Engine: Store and LoseData are required")
+	}
+	return engine, clock
+}
