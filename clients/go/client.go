@@ -1,0 +1,133 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+)
+
+// Client asks one broker, or several behind one address.
+type Client struct {
+	service budgetv1connect.BudgetServiceClient
+	key     string
+	options options
+}
+
+// New makes a Client for a broker's address ("http://127.0.0.1:8080",
+// "https://budgetd.internal") and an API key. It does not connect yet.
+func New(address, key string, opts ...Option) (*Client, error) {
+	u, err := url.Parse(address)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fmt.Errorf("address %q: want http://host:port or https://host:port", address)
+	}
+	if key == "" {
+		return nil, errors.New("key is empty: create one with `budgetd key create`")
+	}
+	o := options{httpClient: &http.Client{}, maxWait: DefaultMaxWait, refundTimeout: DefaultRefundTimeout}
+	for _, option := range opts {
+		option(&o)
+	}
+	c := &Client{key: key, options: o}
+	rpc := append([]connect.ClientOption{connect.WithInterceptors(connect.UnaryInterceptorFunc(c.authorize))}, o.rpc...)
+	c.service = budgetv1connect.NewBudgetServiceClient(o.httpClient, address, rpc...)
+	return c, nil
+}
+
+func (c *Client) authorize(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		request.Header().Set("Authorization", "Bearer "+c.key)
+		return next(ctx, request)
+	}
+}
+
+// Service is the generated client, with the key set, for calls that this
+// package has no convenience for (Charge, Estimate, GetQuota, GetReservation).
+func (c *Client) Service() budgetv1connect.BudgetServiceClient { return c.service }
+
+// Request says what a call may use: amounts per meter, a model call, or both,
+// where the amounts win for the meters that they name.
+type Request struct {
+	Account string            // may be empty when the key has exactly one
+	Labels  map[string]string // at most 32
+	Amounts map[string]int64  // per meter, in its unit; cost in nano-USD
+	LLM     *budgetv1.LlmCall
+	Lease   time.Duration // 1 ms to 24 h; 0: [DefaultLease]
+
+	// Key makes a repeat of this very call harmless: the same key gets the
+	// same reservation. Empty: Do makes one, so that its own repeats after a
+	// lost answer are safe.
+	Key string
+}
+
+func (r Request) message() *budgetv1.ReserveRequest {
+	return &budgetv1.ReserveRequest{
+		Account: r.Account, Labels: r.Labels, Amounts: r.Amounts, Llm: r.LLM,
+		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()),
+	}
+}
+
+func (r Request) lease() time.Duration {
+	if r.Lease == 0 {
+		return DefaultLease
+	}
+	return r.Lease
+}
+
+// Reservation is what the broker granted.
+type Reservation struct {
+	ID        string
+	ExpiresAt time.Time
+	Holds     []*budgetv1.Hold
+	Degraded  bool // the broker's store did not answer and the limits' own rules let the call through
+	Estimate  *budgetv1.CallEstimate
+}
+
+// Reserve asks once. A refusal is a *[RefusedError]. Whoever reserves must
+// Refund, on every path; [Client.Do] does it all.
+func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, error) {
+	answer, err := c.service.Reserve(ctx, connect.NewRequest(request.message()))
+	if err != nil {
+		return nil, asRefusal(err)
+	}
+	m := answer.Msg
+	if m.State != budgetv1.ReservationState_RESERVATION_STATE_HELD {
+		return nil, fmt.Errorf("%w: the reservation of this key is %s", ErrEnded, m.State)
+	}
+	return &Reservation{ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded, Estimate: m.Estimate}, nil
+}
+
+// Refund reports what the call used and gives back the rest. Repeating it is
+// safe.
+func (c *Client) Refund(ctx context.Context, reservation string, usage Usage) (*budgetv1.RefundResponse, error) {
+	message, err := usage.message(reservation)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.service.Refund(ctx, connect.NewRequest(message))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg, nil
+}
+
+// Renew extends the lease to now + lease, if that is later, and returns its
+// end. ErrEnded when the reservation is not held any more.
+func (c *Client) Renew(ctx context.Context, reservation string, lease time.Duration) (time.Time, error) {
+	answer, err := c.service.Renew(ctx, connect.NewRequest(&budgetv1.RenewRequest{ReservationId: reservation, Lease: durationpb.New(lease)}))
+	if connect.CodeOf(err) == connect.CodeFailedPrecondition {
+		return time.Time{}, fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return answer.Msg.ExpiresAt.AsTime(), nil
+}

@@ -1,0 +1,163 @@
+package budget
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Do runs call within a budget: it reserves, runs, and refunds what call says
+// that it used.
+//
+// When a limit refuses and waiting can help, Do waits as the refusal asks, plus
+// up to a tenth of jitter, and asks again; likewise, with growing waits, when
+// the broker does not answer. Both end with the context or after [WithMaxWait],
+// and Do returns the last error: a *[RefusedError] for a refusal.
+//
+// call's context ends with ctx. While it runs, the lease is renewed at a third
+// of its length. Do refunds on every way out:
+//
+//   - a usage was returned: that, with or without an error;
+//   - no usage and an error: the call counts as not made, unless ctx had ended;
+//   - no usage and no error, a panic, or an error after ctx ended: nobody knows
+//     what was used, so everything that was held counts as used.
+//
+// The Refund does not depend on ctx and is repeated, up to [WithRefundTimeout],
+// until the broker has it. Do returns call's error, joined with a
+// *[RefundError] if the Refund could not be delivered.
+func (c *Client) Do(ctx context.Context, request Request, call func(context.Context, *Reservation) (Usage, error)) error {
+	if request.Key == "" {
+		request.Key = "do-" + rand.Text()
+	}
+	reservation, err := c.reserveWaiting(ctx, request)
+	if err != nil {
+		return err
+	}
+	stopRenewing := c.renewInBackground(ctx, reservation.ID, request.lease())
+
+	finished, usage, callErr := false, Usage{}, error(nil)
+	var refundErr error
+	func() {
+		defer func() {
+			// Runs on a panic too, which then goes on to the caller.
+			stopRenewing()
+			if usage.isZero() {
+				usage = unknown()
+				if finished && callErr != nil && ctx.Err() == nil {
+					usage = Unused()
+				}
+			}
+			refundErr = c.refundUntilKept(ctx, reservation.ID, usage)
+		}()
+		usage, callErr = call(ctx, reservation)
+		finished = true
+	}()
+	return errors.Join(callErr, refundErr)
+}
+
+// reserveWaiting asks until it is granted, waiting as the refusals say.
+func (c *Client) reserveWaiting(ctx context.Context, request Request) (*Reservation, error) {
+	giveUp := time.Now().Add(c.options.maxWait)
+	growing := newBackOff()
+	for {
+		reservation, err := c.Reserve(ctx, request)
+		if err == nil {
+			return reservation, nil
+		}
+		wait, again := waitAfter(err, growing)
+		if !again || time.Now().Add(wait).After(giveUp) {
+			return nil, err
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(deadline) {
+			return nil, err // waiting would only turn a clear refusal into a timeout
+		}
+		if sleepErr := sleep(ctx, wait); sleepErr != nil {
+			return nil, errors.Join(sleepErr, err)
+		}
+	}
+}
+
+// waitAfter says how long to wait after an error before asking again, and
+// whether asking again can help.
+func waitAfter(err error, growing *backoff.ExponentialBackOff) (time.Duration, bool) {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		if !refused.Retryable() {
+			return 0, false
+		}
+		wait := max(refused.RetryAfter, time.Second)
+		return wait + time.Duration(mathrand.Int64N(int64(wait/10)+1)), true
+	}
+	return growing.NextBackOff(), isTransient(err)
+}
+
+func isTransient(err error) bool {
+	code := connect.CodeOf(err)
+	return code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded
+}
+
+func newBackOff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = 50 * time.Millisecond
+	b.MaxInterval = 2 * time.Second
+	return b
+}
+
+func sleep(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// renewInBackground keeps the lease alive until the returned function is
+// called, which waits for the last Renew to end.
+func (c *Client) renewInBackground(ctx context.Context, reservation string, lease time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		growing := newBackOff()
+		wait := lease / 3
+		for sleep(ctx, wait) == nil {
+			_, err := c.Renew(ctx, reservation, lease)
+			switch {
+			case err == nil:
+				wait = lease / 3
+				growing.Reset()
+			case isTransient(err):
+				wait = min(growing.NextBackOff(), lease/3)
+			default:
+				return // it has ended: the Refund will count as late
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// refundUntilKept repeats the Refund until the broker has it or says that it
+// never will.
+func (c *Client) refundUntilKept(ctx context.Context, reservation string, usage Usage) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.options.refundTimeout)
+	defer cancel()
+	growing := newBackOff()
+	for {
+		_, err := c.Refund(ctx, reservation, usage)
+		if err == nil {
+			return nil
+		}
+		if !isTransient(err) || sleep(ctx, growing.NextBackOff()) != nil {
+			return &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %.12s…: %w", reservation, err)}
+		}
+	}
+}

@@ -1,0 +1,24 @@
+// Package budget is the Go client of budgetd: it puts a budget around each
+// metered call.
+//
+//	client, err := budget.New("http://127.0.0.1:8080", "demo")
+//	...
+//	err = client.Do(ctx, budget.Request{
+//		Account: "demo",
+//		Labels:  map[string]string{"route": "chat"},
+//		Amounts: map[string]int64{"tokens": 4000},
+//	}, func(ctx context.Context, r *budget.Reservation) (budget.Usage, error) {
+//		answer, err := callTheModel(ctx)
+//		if err != nil {
+//			return budget.Usage{}, err
+//		}
+//		return budget.Amounts(map[string]int64{"tokens": answer.TotalTokens}), nil
+//	})
+//
+// [Client.Do] reserves before the function runs, renews the lease while it
+// runs, and refunds on every way out of it: return, error, panic and a
+// cancelled context. When a limit refuses, Do waits as long as the refusal says,
+// with some jitter, up to a bound; see [WithMaxWait].
+//
+// A Client is safe for concurrent use.
+package budget

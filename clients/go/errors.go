@@ -1,0 +1,74 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+// ErrEnded says that a reservation is not held any more: it was refunded, or
+// its lease ended.
+var ErrEnded = errors.New("reservation has ended")
+
+// RefusedError says that a limit refused.
+type RefusedError struct {
+	Refusal    *budgetv1.Refusal // which limit and scope, how much is left, when to come back
+	RetryAfter time.Duration     // as the broker asked; 0 when waiting does not help
+	Err        error             // the *connect.Error
+}
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the *connect.Error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Retryable says whether the same request can pass later.
+func (e *RefusedError) Retryable() bool { return e.Refusal.GetRetryable() }
+
+// RefundError says that a Refund could not be delivered in time. The broker
+// takes the hold back by itself when the lease ends; what the call used is not
+// known to it unless the Refund is repeated.
+type RefundError struct {
+	Reservation string
+	Usage       Usage
+	Err         error
+}
+
+func (e *RefundError) Error() string {
+	return fmt.Sprintf("refund was not delivered: %v", e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *RefundError) Unwrap() error { return e.Err }
+
+// asRefusal turns a resource_exhausted error with its detail into a
+// *RefusedError and leaves every other error alone.
+func asRefusal(err error) error {
+	var rpc *connect.Error
+	if !errors.As(err, &rpc) || rpc.Code() != connect.CodeResourceExhausted {
+		return err
+	}
+	for _, detail := range rpc.Details() {
+		value, err := detail.Value()
+		if err != nil {
+			continue
+		}
+		if refusal, ok := value.(*budgetv1.Refusal); ok {
+			return &RefusedError{Refusal: refusal, RetryAfter: retryAfter(rpc), Err: rpc}
+		}
+	}
+	return err
+}
+
+func retryAfter(err *connect.Error) time.Duration {
+	seconds, parseErr := strconv.ParseInt(err.Meta().Get("Retry-After"), 10, 32)
+	if parseErr != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}

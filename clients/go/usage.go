@@ -1,0 +1,63 @@
+package budget
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+// Usage is what a call really used. Make one with [Amounts], [Tokens],
+// [ProviderUsage] or [Unused]; the zero Usage says that nothing is known.
+type Usage struct {
+	// Amounts per meter. They win over what Tokens come to.
+	Amounts map[string]int64
+	// Tokens by class; the classes do not overlap.
+	Tokens *budgetv1.TokenClasses
+	// ProviderUsage is the provider's own usage object, Provider whose it is
+	// ("openai", "anthropic", "gemini").
+	Provider      string
+	ProviderUsage map[string]any
+	// Unused says that the call was not made at all.
+	Unused bool
+}
+
+// Amounts is a usage in amounts per meter. A meter that was held and is not
+// named counts as used in full.
+func Amounts(amounts map[string]int64) Usage { return Usage{Amounts: amounts} }
+
+// Tokens is a usage in token classes, priced by the broker.
+func Tokens(classes *budgetv1.TokenClasses) Usage { return Usage{Tokens: classes} }
+
+// ProviderUsage is a provider's own usage object.
+func ProviderUsage(provider string, usage map[string]any) Usage {
+	return Usage{Provider: provider, ProviderUsage: usage}
+}
+
+// Unused gives everything back: the call was not made.
+func Unused() Usage { return Usage{Unused: true} }
+
+// unknown is the usage of a call of which nobody can say what it used: every
+// meter that was held counts in full.
+func unknown() Usage { return Amounts(map[string]int64{"requests": 1}) }
+
+func (u Usage) isZero() bool {
+	return u.Amounts == nil && u.Tokens == nil && u.ProviderUsage == nil && !u.Unused
+}
+
+func (u Usage) message(reservation string) (*budgetv1.RefundRequest, error) {
+	request := &budgetv1.RefundRequest{ReservationId: reservation, Unused: u.Unused}
+	if u.Unused {
+		return request, nil
+	}
+	request.Usage = &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Provider: u.Provider}
+	if u.ProviderUsage != nil {
+		object, err := structpb.NewStruct(u.ProviderUsage)
+		if err != nil {
+			return nil, fmt.Errorf("provider usage: %w", err)
+		}
+		request.Usage.ProviderUsage = object
+	}
+	return request, nil
+}
