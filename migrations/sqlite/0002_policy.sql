@@ -79,13 +79,3 @@ CREATE TABLE mac_keys (
     signs_from_us INTEGER NOT NULL,
     retired_at_us INTEGER
 ) STRICT;
-
--- +goose Down
-
-DROP TABLE mac_keys;
-DROP TABLE api_keys;
-DROP TABLE policy_changes;
-DROP TABLE accounts;
-DROP TABLE pools;
-DROP TABLE plans;
-DROP TABLE versions;

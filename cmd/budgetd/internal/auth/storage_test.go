@@ -3,30 +3,19 @@ package auth
 import (
 	"context"
 	"database/sql"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite"
 
+	"github.com/budgetd/budgetd/migrations"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }
-
-// migrate makes the tables of this package.
-func migrate(db *sql.DB, dialect goose.Dialect, dir string) error {
-	provider, err := goose.NewProvider(dialect, db, os.DirFS(filepath.Join("../../../../migrations", dir)))
-	if err != nil {
-		return err
-	}
-	_, err = provider.Up(context.Background())
-	return err
-}
 
 // eachStore runs the test on every database that the product offers. open
 // returns a new pool of connections to the same fresh database at each call,
@@ -36,7 +25,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *sql.DB)) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "budgetd.db")
 		open := opener(t, "sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
-		if err := migrate(open(), goose.DialectSQLite3, "sqlite"); err != nil {
+		if _, err := migrations.Up(t.Context(), open(), migrations.SQLite); err != nil {
 			t.Fatal(err)
 		}
 		test(t, open)
@@ -55,7 +44,8 @@ func postgres(t *testing.T) (open func() *sql.DB) {
 			return err
 		}
 		defer db.Close()
-		return migrate(db, goose.DialectPostgres, "postgres")
+		_, err = migrations.Up(context.Background(), db, migrations.Postgres)
+		return err
 	}))
 }
 
