@@ -63,6 +63,7 @@ type Grant struct {
 	Holds        []HeldLimit
 	Estimate     *estimator.Estimate
 	Charged      quota.Amounts // Charge only
+	Now          time.Time     // the engine's clock when it decided; zero when it did not
 }
 
 // HeldLimit is one hold as a caller sees it.
@@ -72,6 +73,8 @@ type HeldLimit struct {
 	Scope  string
 	Meter  quota.Meter
 	Amount quota.Amount
+	Max    quota.Amount  // as RefusedLimit.Max
+	Window time.Duration // as RefusedLimit.Window
 	// Level is the counter after the hold. Meaningless when LevelKnown is
 	// false (a degraded grant; a replay of a closed reservation).
 	Level      Level
@@ -91,6 +94,7 @@ type RefusedLimit struct {
 	Max       quota.Amount  // capacity, slots or quota
 	Window    time.Duration // bucket: time from empty to full, rounded up to the second; quota: length of the period; slots: 0
 	RetryAt   time.Time     // zero: waiting does not help
+	ResetsAt  time.Time     // as Level.ResetsAt
 	Now       time.Time     // the engine's clock, from which RetryAt was computed
 }
 

@@ -316,6 +316,7 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 		State:        StateHeld,
 		PriceVersion: w.token.PriceVersion,
 		Holds:        w.token.shown(answer.Levels),
+		Now:          answer.Now,
 	}
 	if w.token.Charge {
 		g.State, g.Charged, g.ExpiresAt = StateSettled, w.token.Asked, time.Time{}
@@ -328,11 +329,15 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 
 func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 	h := &w.token.Holds[answer.Refusal.Hold]
-	return &RefusedLimit{
+	refused := &RefusedLimit{
 		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind,
 		Asked: h.Amount, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
 		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
 	}
+	if answer.Refusal.Hold < len(answer.Levels) {
+		refused.ResetsAt = answer.Levels[answer.Refusal.Hold].ResetsAt
+	}
+	return refused
 }
 
 // replay answers a known idempotency key with the grant that it has, as it

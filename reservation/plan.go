@@ -113,7 +113,7 @@ const maxWindow = 100 * 365 * 24 * time.Hour
 func (h *plannedHold) shown(level Level, known bool) HeldLimit {
 	return HeldLimit{
 		Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Amount: h.Amount,
-		Level: level, LevelKnown: known,
+		Max: h.capacity(), Window: h.window(), Level: level, LevelKnown: known,
 	}
 }
 
