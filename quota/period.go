@@ -3,6 +3,7 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 )
 
@@ -169,16 +170,35 @@ func (d date) begins(location *time.Location) time.Time {
 	for {
 		local := at.In(location)
 		_, offset := local.Zone()
-		_, changes := local.ZoneBounds()
 		candidate := midnight.Add(-time.Duration(offset) * time.Second)
 		if candidate.Before(at) {
 			candidate = at // the zone jumped over midnight here
 		}
+		changes := nextChange(local)
 		if changes.IsZero() || candidate.Before(changes) {
 			return candidate.In(location)
 		}
 		at = changes
 	}
+}
+
+// nextChange returns an instant after at and not after the next change of the
+// zone's offset, the zero time when there is none. It is the change itself
+// except where time.ZoneBounds is wrong: from the first leap year that a zone's
+// table leaves to its rule (2040 in most), it takes years to have 365 days,
+// and on December 31 reports an end that has passed already.
+func nextChange(at time.Time) time.Time {
+	const step = time.Hour
+	_, end := at.ZoneBounds()
+	if end.IsZero() || end.After(at) {
+		return end
+	}
+	_, offset := at.Zone()
+	changed := func(seconds int) bool {
+		_, other := at.Add(time.Duration(seconds) * time.Second).Zone()
+		return other != offset
+	}
+	return at.Add(time.Duration(sort.Search(int(step/time.Second), func(i int) bool { return changed(i + 1) })+1) * time.Second)
 }
 
 // periodRule is how an account divides the calendar.
