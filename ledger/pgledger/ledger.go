@@ -1,0 +1,99 @@
+package pgledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/budgetd/budgetd/ledger"
+)
+
+// Ledger is the engine on PostgreSQL. It is safe for concurrent use.
+type Ledger struct {
+	pool   *pgxpool.Pool
+	months months
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup // Appends under way, and partitions being made
+}
+
+var _ ledger.Ledger = (*Ledger)(nil)
+
+// New returns a ledger in the database that the pool leads to, which must be a
+// primary with the schema of package migrations. It makes the partitions of
+// this month and the next two if they are missing. now is the instant whose
+// month that is.
+//
+// The pool stays the caller's, who closes it after the ledger. An Append is
+// only as durable as the pool's sessions say: New refuses a database in which
+// synchronous_commit is off for them.
+func New(ctx context.Context, pool *pgxpool.Pool, now time.Time) (*Ledger, error) {
+	l := &Ledger{pool: pool}
+	var standby, waitsForDisk bool
+	err := pool.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('synchronous_commit') <> 'off'`).
+		Scan(&standby, &waitsForDisk)
+	switch {
+	case err != nil:
+		return nil, wrap("open the ledger", err)
+	case standby:
+		return nil, fmt.Errorf("%w: open the ledger: %w", ledger.ErrUnavailable, errStandby)
+	case !waitsForDisk:
+		return nil, errors.New("open the ledger: synchronous_commit is off, so a crash of PostgreSQL would lose acknowledged closings; set it to on for this role")
+	}
+	if err := l.months.load(ctx, pool); err != nil {
+		return nil, wrap("open the ledger", err)
+	}
+	month := ledger.MonthOf(now)
+	for range 1 + monthsAhead {
+		if err := l.months.make(ctx, pool, month); err != nil {
+			return nil, wrap("open the ledger", err)
+		}
+		month = nextMonth(month)
+	}
+	return l, nil
+}
+
+// enter counts a call in, unless the ledger is closed. The caller calls
+// l.calls.Done.
+func (l *Ledger) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ledger.ErrClosed
+	}
+	l.calls.Add(1)
+	return nil
+}
+
+// Ping answers nil when the server is a primary that has the tables.
+func (l *Ledger) Ping(ctx context.Context) error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.calls.Done()
+	var standby bool
+	err := l.pool.QueryRow(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'
+		WHERE 'closings'::regclass IS NOT NULL AND 'entries'::regclass IS NOT NULL AND 'usage'::regclass IS NOT NULL`).Scan(&standby)
+	if err != nil {
+		return wrap("ping the ledger", err)
+	}
+	if standby {
+		return fmt.Errorf("%w: ping the ledger: %w", ledger.ErrUnavailable, errStandby)
+	}
+	return nil
+}
+
+// Close waits for the calls under way and refuses those that come later with
+// ledger.ErrClosed. The pool stays open.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.calls.Wait()
+	return nil
+}

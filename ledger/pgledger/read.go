@@ -1,0 +1,173 @@
+package pgledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/internal/posting"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// Usage implements [ledger.Ledger].
+func (l *Ledger) Usage(ctx context.Context, keys []ledger.UsageKey) ([]ledger.Usage, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.calls.Done()
+	ids := make(pgtype.FlatArray[pgtype.UUID], len(keys))
+	index := make(map[ledger.RowID][]int, len(keys))
+	usage := make([]ledger.Usage, len(keys))
+	for i, key := range keys {
+		id := key.ID()
+		ids[i] = uuid(id)
+		index[id] = append(index[id], i)
+		usage[i].UsageKey = key
+	}
+	rows, err := l.pool.Query(ctx, selectUsage, ids)
+	if err != nil {
+		return nil, wrap("read usage", err)
+	}
+	var (
+		standby       bool
+		id            pgtype.UUID
+		used, version pgtype.Int8
+	)
+	_, err = pgx.ForEachRow(rows, []any{&standby, &id, &used, &version}, func() error {
+		if standby {
+			return fmt.Errorf("%w: %w", ledger.ErrUnavailable, errStandby)
+		}
+		if id.Valid {
+			for _, at := range index[id.Bytes] {
+				usage[at].Used, usage[at].Version = quota.Amount(used.Int64), version.Int64
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, wrap("read usage", err)
+	}
+	return usage, nil
+}
+
+// AccountUsage implements [ledger.Ledger].
+func (l *Ledger) AccountUsage(ctx context.Context, account, period string, limit int) ([]ledger.Usage, error) {
+	if err := ledger.ValidateAccountUsage(account, period, limit); err != nil {
+		return nil, err
+	}
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.calls.Done()
+	rows, err := l.pool.Query(ctx, selectAccountUsage, account, period, limit)
+	if err != nil {
+		return nil, wrap("read an account's usage", err)
+	}
+	usage, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Usage, error) {
+		u := ledger.Usage{UsageKey: ledger.UsageKey{Account: account}}
+		err := row.Scan(&u.Limit, &u.Scope, &u.Period, &u.Meter, &u.Used, &u.Version)
+		return u, err
+	})
+	if err != nil {
+		return nil, wrap("read an account's usage", err)
+	}
+	return usage, nil
+}
+
+// Closing implements [ledger.Ledger].
+func (l *Ledger) Closing(ctx context.Context, account string, reservation [16]byte, minted time.Time) (ledger.Closing, error) {
+	if err := ledger.ValidateClosingKey(account, minted); err != nil {
+		return ledger.Closing{}, err
+	}
+	if err := l.enter(); err != nil {
+		return ledger.Closing{}, err
+	}
+	defer l.calls.Done()
+	closing, err := l.closing(ctx, key{account: account, reservation: reservation, month: ledger.MonthOf(minted)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ledger.Closing{}, ledger.ErrNotFound
+	}
+	if err != nil {
+		return ledger.Closing{}, wrap("read a closing", err)
+	}
+	return closing, nil
+}
+
+func (l *Ledger) closing(ctx context.Context, k key) (ledger.Closing, error) {
+	closing := ledger.Closing{Account: k.account, Reservation: k.reservation}
+	g := &group{key: k}
+	// One snapshot, so that lines and closing belong together.
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, l.pool, options, func(tx pgx.Tx) error {
+		var (
+			rank   int16
+			body   pgtype.UUID
+			labels string
+		)
+		err := tx.QueryRow(ctx, selectClosing, k.month, k.account, uuid(k.reservation)).Scan(
+			&closing.Minted, &closing.ClosedAt, &rank, &body, &closing.Outcome,
+			&closing.Late, &closing.Degraded, &closing.PriceVersion, &labels)
+		if err != nil {
+			return err
+		}
+		closing.Minted, closing.ClosedAt = closing.Minted.UTC(), closing.ClosedAt.UTC()
+		closing.Rank, closing.Body = ledger.Rank(rank), body.Bytes
+		closing.Outcome = present(closing.Outcome)
+		if err := json.Unmarshal([]byte(labels), &closing.Labels); err != nil {
+			return fmt.Errorf("decode the labels: %w", err)
+		}
+		if len(closing.Labels) == 0 {
+			closing.Labels = nil
+		}
+		rows, err := tx.Query(ctx, selectCharges, keyColumns([]*group{g})...)
+		if err != nil {
+			return err
+		}
+		return readCharges(rows, []*group{g}, func(g *group, charge posting.Charge, _ int, _ ledger.Usage) {
+			g.reservation.Charges = append(g.reservation.Charges, charge)
+		})
+	})
+	closing.Lines = g.reservation.Lines()
+	return closing, err
+}
+
+// CheckSums implements [ledger.Ledger]. It reads every entry of the account.
+func (l *Ledger) CheckSums(ctx context.Context, account string) ([]ledger.Mismatch, error) {
+	if err := ledger.ValidateAccountUsage(account, "", 1); err != nil {
+		return nil, err
+	}
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.calls.Done()
+	rows, err := l.pool.Query(ctx, selectMismatches, account)
+	if err != nil {
+		return nil, wrap("check an account's sums", err)
+	}
+	mismatches, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Mismatch, error) {
+		var (
+			m                           ledger.Mismatch
+			id                          pgtype.UUID
+			limit, scope, period, meter pgtype.Text
+		)
+		err := row.Scan(&id, &limit, &scope, &period, &meter, &m.Used, &m.Version, &m.Entries)
+		m.UsageKey = ledger.UsageKey{Account: account, Limit: limit.String, Scope: scope.String, Period: period.String, Meter: quota.Meter(meter.String)}
+		if !limit.Valid {
+			m.Limit = ledger.LostRow(id.Bytes)
+		}
+		return m, err
+	})
+	if err != nil {
+		return nil, wrap("check an account's sums", err)
+	}
+	return mismatches, nil
+}

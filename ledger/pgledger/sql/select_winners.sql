@@ -1,0 +1,4 @@
+-- The closings of reservations. position counts the reservations from 1.
+SELECT k.position, c.rank, c.body, c.outcome, c.late, c.closed_at
+  FROM unnest($1::date[], $2::text[], $3::uuid[]) WITH ORDINALITY AS k (month, account, reservation, position)
+  JOIN closings c ON c.month = k.month AND c.account = k.account AND c.reservation = k.reservation

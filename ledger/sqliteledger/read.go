@@ -1,0 +1,172 @@
+package sqliteledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// inRead runs do on one snapshot of the file.
+func (l *Ledger) inRead(ctx context.Context, doing string, do func(*sql.Tx) error) error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.calls.Done()
+	tx, err := l.read.BeginTx(ctx, nil)
+	if err != nil {
+		return wrap(doing, err)
+	}
+	return wrap(doing, errors.Join(do(tx), rolledBack(tx)))
+}
+
+// Usage implements [ledger.Ledger].
+func (l *Ledger) Usage(ctx context.Context, keys []ledger.UsageKey) ([]ledger.Usage, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	usage := make([]ledger.Usage, len(keys))
+	err := l.inRead(ctx, "read usage", func(tx *sql.Tx) error {
+		statement, err := tx.PrepareContext(ctx, selectRow)
+		if err != nil {
+			return err
+		}
+		defer statement.Close()
+		for i, key := range keys {
+			usage[i].UsageKey = key
+			id := key.ID()
+			err := statement.QueryRowContext(ctx, id[:]).Scan(&usage[i].Used, &usage[i].Version)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return usage, nil
+}
+
+// AccountUsage implements [ledger.Ledger].
+func (l *Ledger) AccountUsage(ctx context.Context, account, period string, limit int) ([]ledger.Usage, error) {
+	if err := ledger.ValidateAccountUsage(account, period, limit); err != nil {
+		return nil, err
+	}
+	usage := []ledger.Usage{}
+	err := l.inRead(ctx, "read an account's usage", func(tx *sql.Tx) (err error) {
+		rows, err := tx.QueryContext(ctx, `
+SELECT limit_id, scope, period, meter, used, version FROM usage
+WHERE account = ?1 AND (?2 = '' OR period = ?2)
+ORDER BY limit_id, scope, meter, period LIMIT ?3`, account, period, limit)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			row := ledger.Usage{UsageKey: ledger.UsageKey{Account: account}}
+			if err := rows.Scan(&row.Limit, &row.Scope, &row.Period, &row.Meter, &row.Used, &row.Version); err != nil {
+				return err
+			}
+			usage = append(usage, row)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return usage, nil
+}
+
+// Closing implements [ledger.Ledger].
+func (l *Ledger) Closing(ctx context.Context, account string, reservation [16]byte, minted time.Time) (ledger.Closing, error) {
+	if err := ledger.ValidateClosingKey(account, minted); err != nil {
+		return ledger.Closing{}, err
+	}
+	k := keyOf(account, reservation, minted)
+	c := ledger.Closing{Account: account, Reservation: reservation}
+	err := l.inRead(ctx, "read a closing", func(tx *sql.Tx) error {
+		var (
+			mintedAt, closedAt int64
+			body               []byte
+			labels             string
+		)
+		err := tx.QueryRowContext(ctx, `
+SELECT minted_us, closed_at_us, rank, body, outcome, late, degraded, price_version, labels FROM closings
+WHERE account = ?1 AND reservation = ?2 AND month = ?3`, k.account, k.reservation[:], k.month).Scan(
+			&mintedAt, &closedAt, &c.Rank, &body, &c.Outcome, &c.Late, &c.Degraded, &c.PriceVersion, &labels)
+		if err != nil {
+			return err
+		}
+		c.Minted, c.ClosedAt = time.UnixMicro(mintedAt).UTC(), time.UnixMicro(closedAt).UTC()
+		copy(c.Body[:], body)
+		c.Outcome = present(c.Outcome)
+		if err := json.Unmarshal([]byte(labels), &c.Labels); err != nil {
+			return fmt.Errorf("decode the labels: %w", err)
+		}
+		if len(c.Labels) == 0 {
+			c.Labels = nil
+		}
+		rows, err := tx.QueryContext(ctx, selectCharges, k.account, k.reservation[:], k.month)
+		if err != nil {
+			return err
+		}
+		charged, err := readCharges(account, rows)
+		c.Lines = charged.Lines()
+		return err
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return ledger.Closing{}, ledger.ErrNotFound
+	}
+	if err != nil {
+		return ledger.Closing{}, err
+	}
+	return c, nil
+}
+
+// CheckSums implements [ledger.Ledger]. It reads every entry of the account.
+func (l *Ledger) CheckSums(ctx context.Context, account string) ([]ledger.Mismatch, error) {
+	if err := ledger.ValidateAccountUsage(account, "", 1); err != nil {
+		return nil, err
+	}
+	var mismatches []ledger.Mismatch
+	err := l.inRead(ctx, "check an account's sums", func(tx *sql.Tx) (err error) {
+		rows, err := tx.QueryContext(ctx, `
+SELECT coalesce(u.id, e.usage_id), u.limit_id, u.scope, u.period, u.meter,
+	coalesce(u.used, 0), coalesce(u.version, 0), coalesce(e.amount, 0)
+FROM (SELECT * FROM usage WHERE account = ?1) u
+FULL JOIN (SELECT usage_id, sum(amount) AS amount FROM entries WHERE account = ?1 GROUP BY usage_id) e
+	ON e.usage_id = u.id
+WHERE u.id IS NULL OR u.used <> coalesce(e.amount, 0)
+ORDER BY u.limit_id NULLS LAST, u.scope, u.meter, u.period`, account)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			var (
+				m                           ledger.Mismatch
+				id                          []byte
+				limit, scope, period, meter sql.NullString
+			)
+			if err := rows.Scan(&id, &limit, &scope, &period, &meter, &m.Used, &m.Version, &m.Entries); err != nil {
+				return err
+			}
+			m.UsageKey = ledger.UsageKey{Account: account, Limit: limit.String, Scope: scope.String, Period: period.String, Meter: quota.Meter(meter.String)}
+			if !limit.Valid {
+				m.Limit = ledger.LostRow(ledger.RowID(id))
+			}
+			mismatches = append(mismatches, m)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mismatches, nil
+}
