@@ -1,0 +1,289 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Where a counter lives, as in lua/prelude.lua.
+const (
+	inField = 0
+	inKey   = 1
+	remote  = 2
+)
+
+// args collects a script's packed argument: MessagePack values in a row.
+type args []byte
+
+func (a *args) int(n int64)     { *a = msgp.AppendInt64(*a, n) }
+func (a *args) str(s string)    { *a = msgp.AppendString(*a, s) }
+func (a *args) bytes(b []byte)  { *a = msgp.AppendStringFromBytes(*a, b) }
+func (a *args) list(length int) { *a = msgp.AppendArrayHeader(*a, uint32(length)) }
+func (a *args) bool(b bool) {
+	if b {
+		a.int(1)
+		return
+	}
+	a.int(0)
+}
+
+// amounts packs a list of amounts.
+func amounts(list []quota.Amount) []byte {
+	var a args
+	a.list(len(list))
+	for _, n := range list {
+		a.int(int64(n))
+	}
+	return a
+}
+
+// stride is how many values a hold has in a plan, as in lua/prelude.lua.
+const stride = 9
+
+// place says where a counter is: a field of the account's hash, or a key.
+func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where int, ref string) {
+	letter := map[quota.Kind]byte{quota.KindBucket: 'b', quota.KindSlots: 'z', quota.KindQuota: 'q'}[kind]
+	switch {
+	case c.Pool != "":
+		return inKey, s.pool(c.Pool).own(letter, c.Limit, c.Scope)
+	case c.Scope != "" || kind == quota.KindSlots:
+		return inKey, p.own(letter, c.Limit, c.Scope)
+	}
+	return inField, string(letter) + c.Limit
+}
+
+// plan packs holds as the scripts keep them, and lists the keys that the
+// counters have of their own. Off a Cluster a pool's counters are keys like
+// others; on it they are with the pool's leg, and the account's plan only names
+// them.
+func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte, keys []string) {
+	a := make(args, 0, 16+64*len(holds))
+	a.list(stride * len(holds))
+	for i := range holds {
+		h := &holds[i]
+		var where int
+		var ref string
+		if h.Pool != "" && s.cluster != nil && !leg {
+			where, ref = remote, string(packCounter(h.Counter))
+		} else {
+			where, ref = s.place(p, h.Kind, h.Counter)
+		}
+		if where == inKey {
+			keys = append(keys, ref)
+		}
+		a.int(int64(h.Kind))
+		a.int(int64(where))
+		a.str(ref)
+		a.int(int64(h.Amount))
+		a.bool(h.OnExpiry == quota.ExpiryCharge)
+		switch h.Kind {
+		case quota.KindBucket:
+			a.int(int64(h.Bucket.Capacity))
+			a.int(int64(h.Bucket.Refill))
+			a.int(h.Bucket.PerMicros)
+			a.int(0)
+		case quota.KindQuota:
+			a.int(int64(h.Max))
+			a.str(h.Period.Key)
+			a.int(h.Period.End.UnixMicro())
+			a.int(h.Period.Start.UnixMicro())
+		default:
+			a.int(int64(h.Max))
+			a.int(0)
+			a.int(0)
+			a.int(0)
+		}
+	}
+	return a, keys
+}
+
+func packCounter(c reservation.Counter) []byte {
+	var a args
+	a.str(c.Pool)
+	a.str(c.Limit)
+	a.str(c.Scope)
+	return a
+}
+
+// planned reads a plan back. Only a pool's hold on a Cluster gets its counter's
+// name back; of the others only what levels need.
+func planned(packed []byte) ([]reservation.Hold, error) {
+	r := reply{rest: packed}
+	holds := make([]reservation.Hold, r.list()/stride)
+	for i := range holds {
+		h := &holds[i]
+		h.Kind = quota.Kind(r.int())
+		where := r.int()
+		ref := r.bytes()
+		h.Amount = quota.Amount(r.int())
+		h.OnExpiry = quota.ExpiryGiveBack
+		if r.int() == 1 {
+			h.OnExpiry = quota.ExpiryCharge
+		}
+		switch h.Kind {
+		case quota.KindBucket:
+			h.Bucket.Capacity = quota.Amount(r.int())
+			h.Bucket.Refill = quota.Amount(r.int())
+			h.Bucket.PerMicros = r.int()
+			r.int()
+		case quota.KindQuota:
+			h.Max = quota.Amount(r.int())
+			h.Period.Key = string(r.bytes())
+			h.Period.End = instant(r.int())
+			h.Period.Start = instant(r.int())
+		default:
+			h.Max = quota.Amount(r.int())
+			r.int()
+			r.int()
+			r.int()
+		}
+		if where == remote {
+			c := reply{rest: ref}
+			h.Counter = reservation.Counter{Pool: string(c.bytes()), Limit: string(c.bytes()), Scope: string(c.bytes())}
+			if c.err != nil {
+				return nil, c.err
+			}
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+	}
+	return holds, r.err
+}
+
+// reply reads a script's packed answer. After a fault every read gives zero
+// and err says why.
+type reply struct {
+	rest []byte
+	err  error
+}
+
+func (r *reply) fault(err error) {
+	if r.err == nil {
+		r.err = fmt.Errorf("a script's answer can't be read: %w", err)
+	}
+	r.rest = nil
+}
+
+func (r *reply) int() int64 {
+	if r.err != nil {
+		return 0
+	}
+	n, rest, err := msgp.ReadInt64Bytes(r.rest)
+	if err != nil {
+		r.fault(err)
+		return 0
+	}
+	r.rest = rest
+	return n
+}
+
+func (r *reply) bytes() []byte {
+	if r.err != nil {
+		return nil
+	}
+	b, rest, err := msgp.ReadStringZC(r.rest)
+	if err != nil {
+		r.fault(err)
+		return nil
+	}
+	r.rest = rest
+	return b
+}
+
+// skip passes over one value.
+func (r *reply) skip() {
+	if r.err != nil {
+		return
+	}
+	rest, err := msgp.Skip(r.rest)
+	if err != nil {
+		r.fault(err)
+		return
+	}
+	r.rest = rest
+}
+
+// list returns the length of a list, at most what the bytes left can hold.
+func (r *reply) list() int {
+	if r.err != nil {
+		return 0
+	}
+	n, rest, err := msgp.ReadArrayHeaderBytes(r.rest)
+	if err == nil && int(n) > len(rest) {
+		err = errors.New("a list is longer than the answer")
+	}
+	if err != nil {
+		r.fault(err)
+		return 0
+	}
+	r.rest = rest
+	return int(n)
+}
+
+// recordValues is how many values show (lua/record.lua) lists.
+const recordValues = 10
+
+func (r *reply) record() reservation.Record {
+	if n := r.list(); r.err == nil && n != recordValues {
+		r.fault(fmt.Errorf("a record has %d values, not %d", n, recordValues))
+	}
+	record := reservation.Record{State: reservation.State(r.int()), Rank: ledger.Rank(r.int())}
+	if ends := r.int(); ends != 0 {
+		record.ExpiresAt = instant(ends)
+	}
+	record.Late = r.int() == 1
+	record.Confirmed = r.int() == 1
+	if closed := r.int(); closed != 0 {
+		record.ClosedAt = instant(closed)
+	}
+	copy(record.Body[:], r.bytes())
+	record.Outcome = clone(r.bytes())
+	record.Token = clone(r.bytes())
+	if packed := r.bytes(); len(packed) > 0 {
+		actual := reply{rest: packed}
+		record.Actual = make([]quota.Amount, actual.list())
+		for i := range record.Actual {
+			record.Actual[i] = quota.Amount(actual.int())
+		}
+		if actual.err != nil {
+			r.fault(actual.err)
+		}
+	}
+	return record
+}
+
+// levels reads what the counters of holds show.
+func (r *reply) levels(holds []reservation.Hold) []counterState {
+	r.list()
+	out := make([]counterState, len(holds))
+	for i := range holds {
+		c := &out[i]
+		switch holds[i].Kind {
+		case quota.KindBucket:
+			c.level, c.rest = quota.Amount(r.int()), r.int()
+		case quota.KindSlots:
+			c.taken, c.earliest = quota.Amount(r.int()), r.int()
+		default:
+			c.used, c.held, c.unposted = quota.Amount(r.int()), quota.Amount(r.int()), quota.Amount(r.int())
+			c.seeded = r.int() == 1
+		}
+	}
+	return out
+}
+
+func clone(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return append([]byte(nil), b...)
+}
+
+func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"math"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// counterState is what a counter shows, as the scripts answer it.
+type counterState struct {
+	level quota.Amount // bucket
+	rest  int64        // bucket: remainder, in units of 1/PerMicros
+
+	taken    quota.Amount // slots
+	earliest int64        // slots: earliest lease end, microseconds; 0: none
+
+	used, held, unposted quota.Amount // quota
+	seeded               bool         // quota
+}
+
+// latest is the last instant that an answer names: beyond it "later" says
+// nothing more.
+var latest = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC).UnixMicro()
+
+// after returns now + wait, at most latest.
+func after(now, wait int64) time.Time {
+	if wait == quota.MicrosNever || wait > math.MaxInt64-now || now+wait > latest {
+		return instant(latest)
+	}
+	return instant(now + wait)
+}
+
+// show is the level of a hold's counter.
+func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
+	switch h.Kind {
+	case quota.KindBucket:
+		l := reservation.Level{Remaining: c.level, Seeded: true}
+		if wait := h.Bucket.MicrosUntil(c.level, c.rest, h.Bucket.Capacity); wait != 0 {
+			l.ResetsAt = after(now, wait)
+		}
+		return l
+	case quota.KindSlots:
+		l := reservation.Level{Remaining: h.Max - c.taken, Held: c.taken, Seeded: true}
+		if c.earliest != 0 {
+			l.ResetsAt = instant(c.earliest)
+		}
+		return l
+	default:
+		l := reservation.Level{ResetsAt: h.Period.End, Held: c.held, Unposted: c.unposted, Seeded: c.seeded}
+		if c.seeded {
+			l.Used = c.used
+			l.Remaining = h.Max - c.used - c.held - c.unposted
+		}
+		return l
+	}
+}
+
+func showAll(holds []reservation.Hold, states []counterState, now int64) []reservation.Level {
+	levels := make([]reservation.Level, len(holds))
+	for i := range holds {
+		levels[i] = states[i].show(&holds[i], now)
+	}
+	return levels
+}
+
+// refusal says why a hold does not fit; fits is true when it does.
+func (c counterState) refusal(i int, h *reservation.Hold, charge bool, now int64) (refusal reservation.Refusal, fits bool) {
+	level := c.show(h, now)
+	if h.Amount == 0 || h.Amount <= level.Remaining || charge && h.Kind == quota.KindSlots {
+		return reservation.Refusal{}, true
+	}
+	refusal = reservation.Refusal{Hold: i, Remaining: level.Remaining, RetryAt: level.ResetsAt}
+	most := h.Max
+	switch h.Kind {
+	case quota.KindBucket:
+		most = h.Bucket.Capacity
+		refusal.Reason = reservation.RateLimited
+	case quota.KindSlots:
+		refusal.Reason = reservation.ConcurrencyLimited
+	default:
+		refusal.Reason = reservation.QuotaExhausted
+	}
+	if h.Amount > most {
+		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
+	} else if h.Kind == quota.KindBucket {
+		refusal.RetryAt = after(now, h.Bucket.MicrosUntil(c.level, c.rest, h.Amount))
+	}
+	return refusal, false
+}
+
+// strictest returns the strictest refusal among the holds: one that no waiting
+// helps first, then the latest RetryAt, then the first in the plan's order.
+func strictest(holds []reservation.Hold, states []counterState, charge bool, now int64) (worst reservation.Refusal, any bool) {
+	for i := range holds {
+		refusal, fits := states[i].refusal(i, &holds[i], charge, now)
+		if !fits && (!any || stricter(refusal, worst)) {
+			worst, any = refusal, true
+		}
+	}
+	return worst, any
+}
+
+func stricter(a, b reservation.Refusal) bool {
+	aNever, bNever := a.Reason == reservation.ExceedsCapacity, b.Reason == reservation.ExceedsCapacity
+	if aNever || bNever {
+		return aNever && !bNever
+	}
+	return a.RetryAt.After(b.RetryAt)
+}

@@ -1,0 +1,74 @@
+-- Buckets. A table b: level, rest, at, capacity, refill, per, where, and dirty
+-- once it is to be written. Absent means full.
+local function bucket_of(ref, where, raw)
+  local b = buckets[ref]
+  if b then return b end
+  b = {where = where}
+  if raw == nil then
+    if where == IN_FIELD then raw = call('HGET', A, ref) else raw = call('GET', ref) end
+  end
+  if raw then
+    b.level, b.rest, b.at, b.capacity, b.refill, b.per = read_bucket(raw)
+  end
+  buckets[ref] = b
+  return b
+end
+
+-- level_of returns level and remainder as parameters see them now, and whether
+-- the bucket counts as absent: it has no state, or is full by its own
+-- parameters.
+local function level_of(b, capacity, refill, per)
+  if not b.level then return capacity, 0, true end
+  local elapsed = now - b.at
+  local level, rest = advance(b.level, b.rest, elapsed, b.capacity, b.refill, b.per)
+  if level >= b.capacity and elapsed >= 0 then return capacity, 0, true end
+  if per == b.per and refill == b.refill and capacity == b.capacity then return level, rest, false end
+  rest = b.rest
+  if per ~= b.per then rest = 0 end
+  level, rest = advance(b.level, rest, elapsed, capacity, refill, per)
+  return level, rest, false
+end
+
+-- set_bucket stores a level as of now.
+local function set_bucket(b, level, rest, capacity, refill, per)
+  if level >= capacity then level, rest = capacity, 0 end
+  if level < -MAX then level = -MAX end
+  if not b.at or b.at < now then b.at = now end
+  b.level, b.rest, b.capacity, b.refill, b.per, b.dirty = level, rest, capacity, refill, per, true
+end
+
+-- correct takes a difference (gives it back when negative) by the parameters
+-- of the last Reserve; by the hold's own where the bucket has no state.
+local function correct(ref, where, difference, capacity, refill, per)
+  if difference == 0 then return end
+  local b = bucket_of(ref, where)
+  local level, rest, absent = level_of(b, b.capacity or capacity, b.refill or refill, b.per or per)
+  if absent then
+    level, rest = capacity, 0
+  else
+    capacity, refill, per = b.capacity, b.refill, b.per
+  end
+  set_bucket(b, level - difference, rest, capacity, refill, per)
+end
+
+-- full_at is about when the bucket is full by itself: at most 100 years of debt
+-- count, which bounds its key's life.
+local function full_at(b)
+  local wait = (b.capacity - b.level) * b.per / b.refill
+  if wait > 3155760000000000 then wait = 3155760000000000 end
+  return b.at + wait + 1000000
+end
+
+local function flush_buckets()
+  for ref, b in pairs(buckets) do
+    if b.dirty then
+      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per), full_at(b)
+      if b.where == IN_FIELD then
+        put(ref, value)
+        if at > keep then keep = at end
+      else
+        call('SET', ref, value, 'PX', expire_ms(at))
+      end
+    end
+  end
+end

@@ -1,0 +1,69 @@
+-- Layout 1 of every stored value: MessagePack values in a row, the layout
+-- first. This file alone knows how values are written. A value of another
+-- layout stops the script with the error LAYOUT <number>.
+local function foreign(layout)
+  error({err = 'LAYOUT ' .. tostring(layout)})
+end
+
+-- Meta of an account (field m): members of the due set, earliest lease end,
+-- score in the shard's index, instant at which the account's keys expire.
+local function read_meta(raw)
+  if not raw then return 0, MAX, MAX, 0 end
+  local layout, members, lease, index, expiry = unpack_msg(raw)
+  if layout ~= 1 then foreign(layout) end
+  return members, lease, index, expiry
+end
+
+local function write_meta(members, lease, index, expiry)
+  return pack(1, members, lease, index, expiry)
+end
+
+-- Bucket: level (units), remainder (units/per), instant of both, and the
+-- parameters of the last Reserve: capacity, refill units every per us.
+local function read_bucket(raw)
+  local layout, level, rest, at, capacity, refill, per = unpack_msg(raw)
+  if layout ~= 1 then foreign(layout) end
+  return level, rest, at, capacity, refill, per
+end
+
+local function write_bucket(level, rest, at, capacity, refill, per)
+  return pack(1, level, rest, at, capacity, refill, per)
+end
+
+-- Quota: one table; from index 2 on, nine values a period: key, end, used,
+-- version, incarnation of the seed, ticket, incarnation of the ticket, held,
+-- unposted.
+local function read_quota(raw)
+  local t = {unpack_msg(raw)}
+  if t[1] ~= 1 then foreign(t[1]) end
+  return t
+end
+
+local function write_quota(t)
+  t[1] = 1
+  return pack(unpack_all(t))
+end
+
+-- Record: one table; see record.lua for its indexes.
+local function read_record(raw)
+  local t = {unpack_msg(raw)}
+  if t[1] ~= 1 then foreign(t[1]) end
+  return t
+end
+
+local function write_record(t)
+  t[1] = 1
+  return pack(unpack_all(t))
+end
+
+-- Idempotency key: hash of the ask, id, token, retention, instant until which
+-- it replays, key of the closings of the id's minute.
+local function read_key(raw)
+  local layout, body, id, token, retention, until_at, closings = unpack_msg(raw)
+  if layout ~= 1 then foreign(layout) end
+  return body, id, token, retention, until_at, closings
+end
+
+local function write_key(body, id, token, retention, until_at, closings)
+  return pack(1, body, id, token, retention, until_at, closings)
+end

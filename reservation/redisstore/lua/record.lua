@@ -1,0 +1,147 @@
+-- Records: field 'r' .. id of the account's hash while open or not confirmed,
+-- then, in the hash of their minute of minting, field id. Indexes:
+local R_STATE, R_RANK, R_EXPIRES, R_RETENTION = 2, 3, 4, 5
+local R_LATE, R_CONFIRMED, R_CLOSED_AT = 6, 7, 8     -- flags: 0 or 1
+local R_BODY, R_OUTCOME, R_TOKEN, R_KEY = 9, 10, 11, 12
+local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' while held, or nothing known)
+
+-- A plan is one table of STRIDE values a hold:
+--   +0 kind  +1 where  +2 ref (field, key, or a pool elsewhere)  +3 amount
+--   +4 1: the hold is charged when the lease ends
+--   +5 +6 +7 +8  bucket: capacity, refill, per us, 0
+--                slots: max, 0, 0, 0
+--                quota: max, period key, period end, period start
+
+local function charged_of(r, plan)
+  if r[R_STATE] ~= HELD then return unpack_msg(r[R_ACTUAL]) end
+  local charged, n = {}, 0
+  for j = 1, #plan, STRIDE do
+    n = n + 1
+    if plan[j] == KIND_SLOTS then charged[n] = 0 else charged[n] = plan[j + 3] end
+  end
+  return charged
+end
+
+-- settle moves a record's counters from what it was to a closing that charges
+-- actual; unposted is nil for a confirmed closing, else what each quota waits
+-- with: a table as actual.
+local function settle(id, r, plan, actual, unposted)
+  local state, confirmed = r[R_STATE], r[R_CONFIRMED] == 1
+  local charged = charged_of(r, plan)
+  local n = 0
+  for j = 1, #plan, STRIDE do
+    n = n + 1
+    local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
+    if where == REMOTE then
+      -- a pool on another node: the broker settles its leg
+    elseif kind == KIND_BUCKET then
+      correct(ref, where, actual[n] - charged[n], plan[j + 5], plan[j + 6], plan[j + 7])
+    elseif kind == KIND_SLOTS then
+      if state == HELD then free_slot(ref, id) end
+    else
+      local held, waits = 0, 0
+      if state == HELD then
+        held = amount
+      elseif not confirmed then
+        if state == EXPIRED then waits = amount else waits = charged[n] end
+      end
+      share(ref, where, plan[j + 6], plan[j + 7], -held, (unposted and unposted[n] or 0) - waits)
+    end
+  end
+end
+
+-- show lists what an answer tells of a record: state, rank, expires, late,
+-- confirmed, closed at, body, outcome, token, actual.
+local function show(r)
+  local state = r[R_STATE]
+  if state == HELD and r[R_EXPIRES] <= now then state = EXPIRED end
+  local token = r[R_TOKEN]
+  if token == '' and r[R_KEY] ~= '' then
+    -- A confirmed closing keeps no token of its own.
+    local raw = call('GET', r[R_KEY])
+    if raw then
+      local _, _, kept, _, until_at = read_key(raw) -- another id's only after until_at
+      if now < until_at then token = kept end
+    end
+  end
+  return {state, r[R_RANK], r[R_EXPIRES], r[R_LATE], r[R_CONFIRMED], r[R_CLOSED_AT], r[R_BODY], r[R_OUTCOME], token, r[R_ACTUAL]}
+end
+
+-- prefetch reads the counters of a plan in at most two commands.
+local function prefetch(plan)
+  local get, mget = {'HMGET', A}, {'MGET'}
+  for j = 1, #plan, STRIDE do
+    local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
+    if kind ~= KIND_SLOTS and where ~= REMOTE and not buckets[ref] and not quotas[ref] then
+      local list = where == IN_FIELD and get or mget
+      list[#list + 1] = ref
+    end
+  end
+  local raws = {}
+  if #get > 2 then
+    local got = call(unpack_all(get))
+    for i = 3, #get do raws[get[i]] = got[i - 2] end
+  end
+  if #mget > 1 then
+    local got = call(unpack_all(mget))
+    for i = 2, #mget do raws[mget[i]] = got[i - 1] end
+  end
+  for j = 1, #plan, STRIDE do
+    local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
+    if where == REMOTE then
+      -- not here
+    elseif kind == KIND_BUCKET then
+      bucket_of(ref, where, raws[ref])
+    elseif kind == KIND_QUOTA then
+      quota_of(ref, where, raws[ref])
+    end
+  end
+end
+
+-- levels lists what the counters of a plan show, for each hold
+--   bucket: level, remainder
+--   slots:  taken, earliest lease end (0: none)
+--   quota:  used, held, unposted, 1 if seeded in this incarnation else 0
+-- and 0, 0 for a pool elsewhere.
+local function levels(plan)
+  local out, n = {}, 0
+  for j = 1, #plan, STRIDE do
+    local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
+    if where == REMOTE then
+      out[n + 1], out[n + 2] = 0, 0
+      n = n + 2
+    elseif kind == KIND_BUCKET then
+      out[n + 1], out[n + 2] = level_of(bucket_of(ref, where), plan[j + 5], plan[j + 6], plan[j + 7])
+      n = n + 2
+    elseif kind == KIND_SLOTS then
+      out[n + 1], out[n + 2] = slots_taken(ref)
+      n = n + 2
+    else
+      local q = quota_of(ref, where)
+      local e = find_entry(q, plan[j + 6])
+      if e then
+        local t = q.t
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = t[e + 2], t[e + 7], t[e + 8], t[e + 4] == GEN and 1 or 0
+      else
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = 0, 0, 0, 0
+      end
+      n = n + 4
+    end
+  end
+  return out
+end
+
+-- flush writes everything collected. What may be written first by its own
+-- command (slots and counters with keys of their own) comes first.
+local function flush(idle)
+  flush_slots()
+  flush_buckets()
+  flush_quotas(idle)
+  local renew = finish_meta()
+  call(unpack_all(fields))
+  if #drops > 2 then call(unpack_all(drops)) end
+  if #adds > 2 then call(unpack_all(adds)) end
+  if #removes > 2 then call(unpack_all(removes)) end
+  if renew then call('PEXPIRE', A, expire_ms(expiry)) end
+  if members > 0 and (renew or members_before == 0) then call('PEXPIRE', D, expire_ms(expiry)) end
+end

@@ -1,0 +1,50 @@
+-- renew: move a lease's end to now + lease if that is later.
+--   KEYS[1..3] account   KEYS[4] closings of the id's minute
+--   ARGV[1] packed: clock us or 0, account, id, lease us, idle us
+-- Returns, packed: state (0 unknown, 1 held, 2 expired, 3 settled), now,
+-- reclaimed, lease end us
+local clock, name, id, span, idle = unpack_msg(ARGV[1])
+begin(clock, name)
+local raws = call('HMGET', A, 'm', 'r' .. id)
+load_meta(raws[1])
+local reclaimed, ended = reclaim(64)
+
+local r = find(id, ended, raws[2])
+if not r then
+  r = find(id, ended, nil, call('HGET', KEYS[4], id))
+end
+local state, ends, moved = 0, 0, false
+if r then
+  state, ends = r[R_STATE], r[R_EXPIRES]
+  if state == HELD and ends <= now then
+    state = EXPIRED
+  elseif state == HELD and now + span > ends then
+    ends = now + span
+    r[R_EXPIRES], moved = ends, true
+    put('r' .. id, write_record(r))
+    schedule(id, ends, false)
+  end
+end
+if moved then
+  local key = r[R_KEY]
+  local raw = key ~= '' and call('GET', key)
+  local again
+  if raw then
+    local ask, known, token, retention, _, closings = read_key(raw)
+    if known == id then again = write_key(ask, known, token, retention, ends + retention, closings) end
+  end
+  local plan = unpack_msg(r[R_PLAN])
+  for j = 1, #plan, STRIDE do
+    local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
+    if where == REMOTE or plan[j + 3] == 0 then
+      -- nothing held here
+    elseif kind == KIND_SLOTS then
+      hold_slot(ref, id, ends)
+    elseif kind == KIND_QUOTA and where == IN_KEY then
+      call('PEXPIRE', ref, expire_ms(ends + KEEP), 'GT')
+    end
+  end
+  if again then call('SET', key, again, 'PX', expire_ms(ends + r[R_RETENTION]) + CLOSING_SLACK_MS) end
+end
+if moved or reclaimed > 0 then flush(idle) end
+return pack(state, now, reclaimed, ends)

@@ -1,0 +1,187 @@
+-- reserve: check every hold, take all or none.
+--   KEYS[1..3] account   KEYS[4] closings of the id's minute
+--   KEYS[5] idempotency key, '' for none   KEYS[6..] counters with their own key
+--   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
+--     us, hash of the ask, token, mode (0 commit; 1 dry run; 2 the same, but
+--     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
+--     for a Charge,
+--     its body, its outcome, plan
+-- Returns, packed: code, now, reclaimed, then by code
+--   1 granted   lease end us, levels afterwards
+--   2 replayed  record
+--   3 key reused   4 closed   5 stale
+--   6 unseeded  hold (from 0), ticket, ...
+--   7 refused   levels
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw = unpack_msg(ARGV[1])
+begin(clock, name)
+local plan = unpack_msg(plan_raw)
+
+local get, mget = {'HMGET', A, 'm', 'r' .. id}, nil
+for j = 1, #plan, STRIDE do
+  if plan[j] ~= KIND_SLOTS then
+    if plan[j + 1] == IN_FIELD then
+      get[#get + 1] = plan[j + 2]
+    elseif plan[j + 1] == IN_KEY then
+      mget = mget or {'MGET'}
+      mget[#mget + 1] = plan[j + 2]
+    end
+  end
+end
+local raws = call(unpack_all(get))
+local own = mget and call(unpack_all(mget))
+load_meta(raws[1])
+local reclaimed, ended = reclaim(64)
+
+local function answer(...)
+  if reclaimed > 0 then flush(idle) end
+  return pack(...)
+end
+
+-- 1. the key
+local key = KEYS[5]
+if key ~= '' then
+  local raw = call('GET', key)
+  if raw then
+    local known, known_id, known_token, _, until_at, closings = read_key(raw)
+    if now < until_at then
+      if known ~= ask then return answer(3, now, reclaimed) end
+      local r = find(known_id, ended, call('HGET', A, 'r' .. known_id))
+      if not r then
+        local closing = call('HGET', closings, known_id)
+        r = closing and read_record(closing)
+      end
+      local shown = r and show(r) or {0, 0, 0, 0, 0, 0, NO_BODY, '', '', ''}
+      shown[9] = known_token
+      return answer(2, now, reclaimed, shown)
+    end
+  end
+end
+
+-- 2. the id
+if raws[2] or ended[id] or call('HEXISTS', KEYS[4], id) == 1 then
+  return answer(4, now, reclaimed)
+end
+
+-- 3. the instant
+local stale = minted - now > 5000000 or now - minted > 5000000
+for j = 1, #plan, STRIDE do
+  if plan[j] == KIND_QUOTA and (now < plan[j + 8] or now >= plan[j + 7]) then stale = true end
+end
+if stale then return answer(5, now, reclaimed) end
+
+-- 4 and 5. the counters
+local out, n, h = {}, 0, 0
+local next_field, next_own = 2, 0
+local refused, tickets = false, nil
+local counters, lefts, rests, places = {}, {}, {}, {}
+local ends = now + span
+if charge == 1 then ends = now end
+for j = 1, #plan, STRIDE do
+  local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
+  local raw
+  h = h + 1
+  if where == REMOTE then
+    out[n + 1], out[n + 2] = 0, 0
+    n = n + 2
+  else
+    if kind ~= KIND_SLOTS then
+      if where == IN_FIELD then
+        next_field = next_field + 1
+        raw = raws[next_field]
+      else
+        next_own = next_own + 1
+        raw = own[next_own]
+      end
+    end
+    places[h] = n
+    if kind == KIND_BUCKET then
+      local b = bucket_of(ref, where, raw)
+      local level, rest = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
+      if amount > 0 and level < amount then refused = true end
+      counters[h], lefts[h], rests[h] = b, level, rest
+      out[n + 1], out[n + 2] = level, rest
+      n = n + 2
+    elseif kind == KIND_SLOTS then
+      local taken, earliest = slots_taken(ref)
+      if amount > 0 and charge == 0 and taken + 1 > plan[j + 5] then refused = true end
+      out[n + 1], out[n + 2] = taken, earliest
+      n = n + 2
+    else
+      local q = quota_of(ref, where, raw)
+      local e, t = find_entry(q, plan[j + 6]), q.t
+      local seeded = e and t[e + 4] == GEN
+      if amount > 0 then
+        if not seeded then
+          tickets = tickets or {}
+          local given = ticket + h - 1
+          if e and t[e + 5] ~= 0 and t[e + 6] == GEN then
+            given = t[e + 5]
+          elseif mode ~= 1 then
+            e = entry_of(q, plan[j + 6], plan[j + 7])
+            t[e + 5], t[e + 6], q.dirty = given, GEN, true
+          end
+          local m = #tickets
+          tickets[m + 1], tickets[m + 2] = h - 1, given
+        elseif t[e + 2] + t[e + 7] + t[e + 8] + amount > plan[j + 5] then
+          refused = true
+        end
+      end
+      counters[h], lefts[h] = q, e
+      if e then
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = t[e + 2], t[e + 7], t[e + 8], seeded and 1 or 0
+      else
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = 0, 0, 0, 0
+      end
+      n = n + 4
+    end
+  end
+end
+if tickets then
+  if reclaimed > 0 or mode ~= 1 then flush(idle) end
+  return pack(6, now, reclaimed, tickets)
+end
+if refused then return answer(7, now, reclaimed, out) end
+
+-- 6. take all
+local commit = mode == 0
+if not commit and reclaimed > 0 then flush(idle) end
+h = 0
+for j = 1, #plan, STRIDE do
+  local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
+  h = h + 1
+  if amount > 0 and where ~= REMOTE then
+    local at = places[h]
+    if kind == KIND_BUCKET then
+      out[at + 1] = lefts[h] - amount
+      if commit then set_bucket(counters[h], lefts[h] - amount, rests[h], plan[j + 5], plan[j + 6], plan[j + 7]) end
+    elseif kind == KIND_SLOTS then
+      if charge == 0 then
+        out[at + 1] = out[at + 1] + 1
+        if out[at + 2] == 0 or out[at + 2] > ends then out[at + 2] = ends end
+        if commit then hold_slot(ref, id, ends) end
+      end
+    else
+      local q, e, add = counters[h], lefts[h], 7 + charge
+      out[at + 2 + charge] = out[at + 2 + charge] + amount
+      if commit then q.t[e + add], q.dirty = q.t[e + add] + amount, true end
+    end
+  end
+end
+if commit then
+  local r = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
+  members = members + 1
+  if charge == 1 then
+    r[R_ACTUAL] = pack(charged_of(r, plan))
+    r[R_STATE], r[R_RANK], r[R_CLOSED_AT], r[R_BODY], r[R_OUTCOME] = SETTLED, 2, now, body, outcome
+    schedule(id, now + 2000000, true)
+  else
+    schedule(id, ends, false)
+  end
+  put('r' .. id, write_record(r))
+  if key ~= '' then
+    local until_at = ends + retention
+    call('SET', key, write_key(ask, id, token, retention, until_at, KEYS[4]), 'PX', expire_ms(until_at) + CLOSING_SLACK_MS)
+  end
+  flush(idle)
+end
+return pack(1, now, reclaimed, ends, out)

@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// How a reserve script ends, as in lua/reserve.lua.
+type reserveMode int64
+
+const (
+	commit reserveMode = 0
+	dryRun reserveMode = 1
+	probe  reserveMode = 2 // as dryRun, but a missing quota gets its ticket
+)
+
+// Reserve is one script call where no pool on a Cluster is involved.
+func (s *Store) Reserve(ctx context.Context, r reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+	if err := checkReserve(&r); err != nil {
+		return reservation.ReserveAnswer{}, err
+	}
+	mode := commit
+	if r.DryRun {
+		mode = dryRun
+	}
+	answer, _, err := s.reserve(ctx, s.account(r.Account), &r, mode, false)
+	return answer, err
+}
+
+func checkReserve(r *reservation.ReserveRequest) error {
+	if r.Settle == nil {
+		if err := checkSpan("lease", r.Lease, time.Millisecond, longestLease); err != nil {
+			return err
+		}
+	} else if err := checkSize("outcome", len(r.Settle.Outcome), reservation.MaxOutcomeBytes); err != nil {
+		return err
+	}
+	return errors.Join(
+		checkHolds(r.Holds),
+		checkSpan("retention", r.Retention, 0, longestRetention),
+		checkSize("idempotency key", len(r.Key), reservation.MaxKeyBytes),
+		checkSize("token", len(r.Token), reservation.MaxTokenBytes),
+	)
+}
+
+// reserve runs the script in one key space and returns the counters' states
+// beside the answer.
+func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequest, mode reserveMode, leg bool) (reservation.ReserveAnswer, []counterState, error) {
+	plan, own := s.plan(p, r.Holds, leg)
+	keys := make([]string, 0, 5+len(own))
+	keys = append(keys, p.hash(), p.dues(), p.index(), p.closings(r.ID), p.idempotency(r.Key))
+	keys = append(keys, own...)
+
+	a := make(args, 0, 256+len(plan)+len(r.Token))
+	a.int(s.now())
+	a.str(p.name)
+	a.bytes(r.ID[:])
+	a.int(r.ID.Minted().UnixMicro())
+	a.int(r.Lease.Microseconds())
+	a.int(r.Retention.Microseconds())
+	a.bytes(r.Body[:])
+	a.bytes(r.Token)
+	a.int(int64(mode))
+	a.int(newTickets())
+	a.int(s.idle)
+	a.bool(r.Settle != nil)
+	if r.Settle != nil {
+		a.bytes(r.Settle.Body[:])
+		a.bytes(r.Settle.Outcome)
+	} else {
+		a.str("")
+		a.str("")
+	}
+	a.bytes(plan)
+
+	out, err := s.run(ctx, scriptReserve, keys, a)
+	if err != nil {
+		return reservation.ReserveAnswer{}, nil, err
+	}
+	code, now := out.int(), out.int()
+	answer := reservation.ReserveAnswer{Verdict: reservation.ReserveVerdict(code), Now: instant(now), Reclaimed: s.reclaimed(out.int())}
+	var states []counterState
+	switch answer.Verdict {
+	case reservation.Granted:
+		answer.ExpiresAt = instant(out.int())
+		states = out.levels(r.Holds)
+		answer.Levels = showAll(r.Holds, states, now)
+	case reservation.Replayed:
+		answer.Record = out.record()
+	case reservation.KeyReused, reservation.Closed, reservation.Stale:
+	case reservation.Unseeded:
+		for n := out.list(); n > 0; n -= 2 {
+			answer.Tickets = append(answer.Tickets, reservation.Ticket{Hold: int(out.int()), Ticket: out.int()})
+		}
+	case reservation.Refused:
+		states = out.levels(r.Holds)
+		answer.Levels = showAll(r.Holds, states, now)
+		refusal, found := strictest(r.Holds, states, r.Settle != nil, now)
+		if !found && out.err == nil {
+			return reservation.ReserveAnswer{}, nil, errors.New("redis script reserve refused holds that fit")
+		}
+		answer.Refusal = refusal
+	default:
+		return reservation.ReserveAnswer{}, nil, unknownCode(scriptReserve, code)
+	}
+	if out.err != nil {
+		return reservation.ReserveAnswer{}, nil, out.err
+	}
+	return answer, states, nil
+}
+
+func (s *Store) reclaimed(n int64) int {
+	s.metrics.reclaimed.Add(float64(n))
+	return int(n)
+}
+
+func unknownCode(what script, code int64) error {
+	return fmt.Errorf("redis script %s answered code %d, which is not known", what, code)
+}
+
+// Levels is one script call, and one more for each pool on a Cluster.
+func (s *Store) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
+	if err := checkHolds(holds); err != nil {
+		return nil, time.Time{}, err
+	}
+	states, now, err := s.levels(ctx, s.account(account), holds, false)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return showAll(holds, states, now), instant(now), nil
+}
+
+func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, leg bool) ([]counterState, int64, error) {
+	plan, own := s.plan(p, holds, leg)
+	a := make(args, 0, 64+len(plan))
+	a.int(s.now())
+	a.str(p.name)
+	a.bytes(plan)
+	out, err := s.run(ctx, scriptLevels, append([]string{p.hash(), p.dues(), p.index()}, own...), a)
+	if err != nil {
+		return nil, 0, err
+	}
+	now := out.int()
+	states := out.levels(holds)
+	return states, now, out.err
+}
+
+// Seed is one script call.
+func (s *Store) Seed(ctx context.Context, r reservation.SeedRequest) (bool, error) {
+	if r.Counter.Pool != "" {
+		return false, errors.New("counter.pool: a pool has no quotas")
+	}
+	if err := r.Used.Check(); err != nil {
+		return false, fmt.Errorf("used: %w", err)
+	}
+	p := s.account(r.Account)
+	where, ref := s.place(p, quota.KindQuota, r.Counter)
+	keys := []string{p.hash(), p.dues(), p.index()}
+	if where == inKey {
+		keys = append(keys, ref)
+	}
+	a := make(args, 0, 128)
+	a.int(s.now())
+	a.str(p.name)
+	a.str(ref)
+	a.int(int64(where))
+	a.str(r.Period.Key)
+	a.int(r.Ticket)
+	a.int(int64(r.Used))
+	a.int(r.Version)
+	a.int(s.idle)
+	out, err := s.run(ctx, scriptSeed, keys, a)
+	if err != nil {
+		return false, err
+	}
+	stored := out.int() == 1
+	out.int()
+	s.reclaimed(out.int())
+	return stored, out.err
+}

@@ -1,0 +1,67 @@
+package redisstore
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// script names one of the engine's scripts.
+type script int
+
+const (
+	scriptReserve script = iota
+	scriptRefund
+	scriptRenew
+	scriptConfirm
+	scriptSeed
+	scriptSweep
+	scriptLookup
+	scriptLevels
+	scriptCount
+)
+
+var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels"}
+
+func (s script) String() string { return scriptNames[s] }
+
+// modules are the files that every script is made of, in order. The layout's
+// file is apart: a test composes another.
+var modules = []string{"prelude", "layout", "arithmetic", "account", "bucket", "slots", "quota", "record", "reclaim"}
+
+// compose returns the text of a script for one incarnation. replace gives the
+// text of modules that differ from the embedded ones.
+func compose(s script, generation uint64, replace map[string]string) string {
+	var b strings.Builder
+	b.WriteString("local GEN = ")
+	b.WriteString(strconv.FormatUint(generation, 10))
+	b.WriteByte('\n')
+	for _, name := range append(modules[:len(modules):len(modules)], s.String()) {
+		text, replaced := replace[name]
+		if !replaced {
+			text = luaFile(name)
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+func luaFile(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		// The name is one of this file's constants: a missing file fails the build's first test.
+		return "error('no module " + name + "')\n"
+	}
+	return string(text)
+}
+
+// digest is the name under which Redis keeps a script.
+func digest(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
