@@ -1,0 +1,227 @@
+package rpc
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/budgetd/budgetd/estimator"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Bounds of a model call that the estimator leaves to us.
+const (
+	maxMessages      = 10_000
+	maxRoleBytes     = 64
+	maxNameBytes     = 128
+	maxProviderBytes = 64
+)
+
+func amountsIn(amounts map[string]int64) quota.Amounts {
+	if amounts == nil {
+		return nil
+	}
+	in := make(quota.Amounts, len(amounts))
+	for meter, amount := range amounts {
+		in[quota.Meter(meter)] = quota.Amount(amount)
+	}
+	return in
+}
+
+func amountsOut(amounts quota.Amounts) map[string]int64 {
+	if len(amounts) == 0 {
+		return nil
+	}
+	out := make(map[string]int64, len(amounts))
+	for meter, amount := range amounts {
+		out[string(meter)] = int64(amount)
+	}
+	return out
+}
+
+// leaseIn returns nil for a lease that is absent.
+func leaseIn(lease *durationpb.Duration) (*time.Duration, error) {
+	if lease == nil {
+		return nil, nil
+	}
+	if err := lease.CheckValid(); err != nil {
+		return nil, invalid(&budgetv1.InvalidField{Field: "lease", Problem: "is not a time: seconds and nanoseconds are out of range or differ in sign", Bound: "1 ms to 24 h"})
+	}
+	d := lease.AsDuration()
+	return &d, nil
+}
+
+func keyIn(key string) error {
+	for i := range len(key) {
+		if key[i] < 0x20 || key[i] > 0x7e {
+			return invalid(&budgetv1.InvalidField{Field: "idempotencyKey", Problem: fmt.Sprintf("has a byte at %d that is not printable ASCII", i), Bound: "1 to 256 bytes of printable ASCII; hash or hex-encode other keys"})
+		}
+	}
+	return nil
+}
+
+// callIn turns a model call into the estimator's words.
+func callIn(call *budgetv1.LlmCall) (estimator.Call, error) {
+	fault := func(field, problem, bound string) (estimator.Call, error) {
+		return estimator.Call{}, invalid(&budgetv1.InvalidField{Field: field, Problem: problem, Bound: bound})
+	}
+	in := estimator.Call{
+		Provider:        call.GetProvider(),
+		Model:           call.GetModel(),
+		Prompt:          call.GetPrompt(),
+		InputTokens:     tokensIn(call.InputTokens),
+		MaxOutputTokens: tokensIn(call.MaxOutputTokens),
+		N:               int(call.GetN()),
+	}
+	ways := 0
+	for _, stated := range []bool{call.Prompt != nil, len(call.Messages) > 0, call.ProviderRequest != nil} {
+		if stated {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1, ways == 1 && call.InputTokens != nil && call.ProviderRequest == nil:
+		return fault("llm", "states the input in more than one way", "one of prompt, messages, providerRequest and inputTokens; inputTokens may accompany a providerRequest")
+	case ways == 0 && call.InputTokens == nil:
+		return fault("llm", "does not state the input", "one of prompt, messages, providerRequest and inputTokens")
+	case len(call.Provider) > maxProviderBytes:
+		return fault("llm.provider", fmt.Sprintf("has %d bytes", len(call.Provider)), fmt.Sprintf("at most %d bytes", maxProviderBytes))
+	case call.ProviderRequest != nil && call.Provider == "":
+		return fault("llm.provider", "is missing beside providerRequest", `whose request it is: "openai", "anthropic" or "gemini"`)
+	case call.N != nil && (call.GetN() < 1 || call.GetN() > estimator.MaxChoices):
+		return fault("llm.n", fmt.Sprintf("%d is out of bounds", call.GetN()), fmt.Sprintf("1 to %d", estimator.MaxChoices))
+	case len(call.Messages) > maxMessages:
+		return fault("llm.messages", fmt.Sprintf("has %d messages", len(call.Messages)), fmt.Sprintf("at most %d", maxMessages))
+	}
+	if call.ProviderRequest != nil {
+		in.ProviderRequest = call.ProviderRequest.AsMap()
+	}
+	if call.Prompt != nil && call.GetPrompt() == "" {
+		// To the estimator an empty prompt is none: one message without text.
+		in.Messages = []estimator.Message{{Role: "user"}}
+	}
+	for i, message := range call.Messages {
+		switch {
+		case message.GetRole() == "" || len(message.GetRole()) > maxRoleBytes:
+			return fault(fmt.Sprintf("llm.messages[%d].role", i), fmt.Sprintf("has %d bytes", len(message.GetRole())), fmt.Sprintf(`1 to %d bytes, such as "user"`, maxRoleBytes))
+		case len(message.GetName()) > maxNameBytes:
+			return fault(fmt.Sprintf("llm.messages[%d].name", i), fmt.Sprintf("has %d bytes", len(message.GetName())), fmt.Sprintf("at most %d bytes", maxNameBytes))
+		}
+		in.Messages = append(in.Messages, estimator.Message{Role: message.GetRole(), Name: message.GetName(), Content: message.GetContent()})
+	}
+	return in, nil
+}
+
+func tokensIn(tokens *int64) *quota.Tokens {
+	if tokens == nil {
+		return nil
+	}
+	in := quota.Tokens(*tokens)
+	return &in
+}
+
+func classesIn(classes *budgetv1.TokenClasses) *estimator.TokenClasses {
+	if classes == nil {
+		return nil
+	}
+	return &estimator.TokenClasses{
+		Input:        quota.Tokens(classes.GetInput()),
+		CacheRead:    quota.Tokens(classes.GetCacheRead()),
+		CacheWrite:   quota.Tokens(classes.GetCacheWrite()),
+		CacheWrite1h: quota.Tokens(classes.GetCacheWriteHour()),
+		Output:       quota.Tokens(classes.GetOutput()),
+		Reasoning:    quota.Tokens(classes.GetReasoning()),
+	}
+}
+
+// usageObjectIn checks that a provider's usage object and the provider come
+// together.
+func usageObjectIn(at, provider string, usage *structpb.Struct) (map[string]any, error) {
+	switch {
+	case len(provider) > maxProviderBytes:
+		return nil, invalid(&budgetv1.InvalidField{Field: at + ".provider", Problem: fmt.Sprintf("has %d bytes", len(provider)), Bound: fmt.Sprintf("at most %d bytes", maxProviderBytes)})
+	case usage == nil:
+		return nil, nil
+	case provider == "":
+		return nil, invalid(&budgetv1.InvalidField{Field: at + ".provider", Problem: "is missing beside providerUsage", Bound: `whose usage object it is: "openai", "anthropic" or "gemini"`})
+	}
+	return usage.AsMap(), nil
+}
+
+func timeOut(at time.Time) *timestamppb.Timestamp {
+	if at.IsZero() {
+		return nil
+	}
+	return timestamppb.New(at)
+}
+
+func holdsOut(holds []reservation.HeldLimit) []*budgetv1.Hold {
+	out := make([]*budgetv1.Hold, 0, len(holds))
+	for _, hold := range holds {
+		o := &budgetv1.Hold{
+			Limit:  hold.Limit,
+			Pool:   hold.Pool,
+			Scope:  hold.Scope,
+			Meter:  string(hold.Meter),
+			Amount: int64(hold.Amount),
+		}
+		if hold.LevelKnown {
+			remaining := int64(hold.Level.Remaining)
+			o.Remaining, o.ResetsAt = &remaining, timeOut(hold.Level.ResetsAt)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func stateOut(state reservation.State, late, released bool) budgetv1.ReservationState {
+	switch {
+	case state == reservation.StateHeld:
+		return budgetv1.ReservationState_RESERVATION_STATE_HELD
+	case state == reservation.StateExpired:
+		return budgetv1.ReservationState_RESERVATION_STATE_EXPIRED
+	case state == reservation.StateSettled && late:
+		return budgetv1.ReservationState_RESERVATION_STATE_SETTLED_LATE
+	case state == reservation.StateSettled && released:
+		return budgetv1.ReservationState_RESERVATION_STATE_RELEASED
+	case state == reservation.StateSettled:
+		return budgetv1.ReservationState_RESERVATION_STATE_SETTLED
+	}
+	return budgetv1.ReservationState_RESERVATION_STATE_UNSPECIFIED
+}
+
+func estimateOut(e *estimator.Estimate) *budgetv1.CallEstimate {
+	if e == nil {
+		return nil
+	}
+	out := &budgetv1.CallEstimate{
+		InputTokens:     int64(e.Input),
+		MaxOutputTokens: int64(e.Output),
+		CostNanoUsd:     int64(e.Cost),
+		Bound:           budgetv1.EstimateBound_ESTIMATE_BOUND_CEILING,
+		PriceVersion:    e.PriceVersion,
+		Encoding:        string(e.Encoding),
+		Provider:        e.Provider,
+	}
+	if e.Price.Provider != "" { // else the ceiling for unknown models
+		out.CatalogueModel = e.Model
+	}
+	switch method, _, _ := strings.Cut(e.Method, "/"); method {
+	case "caller":
+		out.Method = budgetv1.EstimateMethod_ESTIMATE_METHOD_STATED
+	case "tiktoken":
+		out.Method = budgetv1.EstimateMethod_ESTIMATE_METHOD_TOKENIZER
+	case "rule":
+		out.Method = budgetv1.EstimateMethod_ESTIMATE_METHOD_RULE
+	}
+	if e.Exact {
+		out.Bound = budgetv1.EstimateBound_ESTIMATE_BOUND_EXACT
+	}
+	return out
+}

@@ -1,0 +1,287 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger/sqliteledger"
+	"github.com/budgetd/budgetd/migrations"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/reservation/memstore"
+)
+
+// clock is a time that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock {
+	return &clock{now: time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)}
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+type fixedPolicy struct{ policy *quota.Policy }
+
+func (f fixedPolicy) Current() *quota.Policy { return f.policy }
+
+// server is the whole service over a real engine and a real ledger, on a real
+// port.
+type server struct {
+	*clock
+	url      string
+	registry *prometheus.Registry
+	logs     *bytes.Buffer
+	keys     map[string]string // by name: "demo", "other", "both", "admin"
+	store    reservation.Store
+	http     *http.Client
+}
+
+type setup struct {
+	policy   *quota.Policy
+	config   rpc.Config
+	decorate func(reservation.Store) reservation.Store
+	broker   reservation.Config
+}
+
+func start(t testing.TB, s setup) *server {
+	t.Helper()
+	ctx := context.Background()
+	srv := &server{clock: newClock(), registry: prometheus.NewRegistry(), logs: &bytes.Buffer{}, keys: map[string]string{}}
+	logger := slog.New(slog.NewJSONHandler(&lockedWriter{to: srv.logs}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	path := filepath.Join(t.TempDir(), "budgetd.db")
+	db, err := sqliteledger.OpenFile(path, 5*time.Second)
+	must(err)
+	t.Cleanup(func() { db.Close() })
+	_, err = migrations.Up(ctx, db, migrations.SQLite)
+	must(err)
+	books, err := sqliteledger.Open(ctx, sqliteledger.Config{Path: path})
+	must(err)
+	t.Cleanup(func() { books.Close() })
+
+	memory, err := memstore.New(memstore.Config{Clock: srv.Now, Registerer: srv.registry})
+	must(err)
+	srv.store = memory
+	if s.decorate != nil {
+		srv.store = s.decorate(memory)
+	}
+	counter, err := estimator.New(estimator.Config{Registerer: srv.registry})
+	must(err)
+	signing, err := auth.OpenSigningKeys(ctx, db, auth.SigningConfig{Clock: srv.Now})
+	must(err)
+	t.Cleanup(func() { signing.Close() })
+	keys, err := auth.NewKeys(db, auth.KeysConfig{Clock: srv.Now, Log: logger})
+	must(err)
+	t.Cleanup(func() { keys.Close() })
+	for name, key := range map[string]auth.NewKey{
+		"demo":  {Name: "demo", Role: auth.RoleCaller, Accounts: []string{"demo"}},
+		"other": {Name: "other", Role: auth.RoleCaller, Accounts: []string{"other"}},
+		"both":  {Name: "both", Role: auth.RoleCaller, Accounts: []string{"demo", "other"}},
+		"admin": {Name: "admin", Role: auth.RoleAdmin},
+	} {
+		_, secret, err := keys.Create(ctx, key)
+		must(err)
+		srv.keys[name] = secret.Reveal()
+	}
+	who, err := auth.New(auth.Config{Keys: keys, Registerer: srv.registry})
+	must(err)
+
+	if s.policy == nil {
+		s.policy = testPolicy(t)
+	}
+	s.broker.Now, s.broker.Registerer, s.broker.Logger = srv.Now, srv.registry, logger
+	broker := reservation.NewBroker(reservation.Parts{
+		Store: srv.store, Ledger: books, Policies: fixedPolicy{s.policy}, Estimator: counter, Keys: signing,
+	}, s.broker)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := broker.Close(ctx); err != nil {
+			t.Errorf("close the broker: %v", err)
+		}
+	})
+	s.config.Registerer, s.config.Logger = srv.registry, logger
+	mount, handler, err := rpc.NewHandler(broker, who, s.config)
+	must(err)
+	mux := http.NewServeMux()
+	mux.Handle(mount, handler)
+	web := httptest.NewUnstartedServer(mux)
+	web.Config.Protocols = &http.Protocols{}
+	web.Config.Protocols.SetHTTP1(true)
+	web.Config.Protocols.SetUnencryptedHTTP2(true)
+	web.Start()
+	t.Cleanup(web.Close)
+	srv.url, srv.http = web.URL, web.Client()
+	return srv
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(p)
+}
+
+// testPolicy has the demo plan, an account other on it, and a plan of small
+// limits whose headers are easy to say.
+func testPolicy(t testing.TB) *quota.Policy {
+	t.Helper()
+	demo := quota.DemoPolicy()
+	small := quota.Plan{Name: "small", Limits: []quota.Limit{
+		{Name: "default", Meter: quota.MeterRequests, Kind: quota.KindBucket, Rate: quota.Rate{Amount: 2, Every: time.Second}, Burst: 10},
+		{Name: "pages", Meter: "pages", Kind: quota.KindQuota, Max: 100, Period: quota.PeriodDay},
+	}}
+	policy, err := quota.NewPolicy(
+		[]quota.Plan{demo.Plans["demo"], small}, nil,
+		[]quota.Account{{Name: "demo", Plan: "demo"}, {Name: "other", Plan: "demo"}, {Name: "small", Plan: "small"}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// answer is what curl would show.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	json   map[string]any
+}
+
+// post sends JSON as curl does. key names one of the server's keys; "" sends
+// none.
+func (s *server) post(t testing.TB, key, method, body string) answer {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodPost, s.url+"/budget.v1.BudgetService/"+method, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+s.keys[key])
+	}
+	response, err := s.http.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answer{status: response.StatusCode, header: response.Header, body: string(text)}
+	if err := json.Unmarshal(text, &a.json); err != nil {
+		t.Fatalf("%s %s: %d %q is not JSON: %v", method, body, a.status, text, err)
+	}
+	return a
+}
+
+// ok is post for a call that must be granted.
+func (s *server) ok(t testing.TB, key, method, body string) answer {
+	t.Helper()
+	a := s.post(t, key, method, body)
+	if a.status != http.StatusOK {
+		t.Fatalf("%s %s: %d %s", method, body, a.status, a.body)
+	}
+	return a
+}
+
+func (a answer) text(name string) string {
+	text, _ := a.json[name].(string)
+	return text
+}
+
+// remaining is what the answer says is left of a limit.
+func (a answer) remaining(limit string) string {
+	holds, _ := a.json["holds"].([]any)
+	for _, hold := range holds {
+		if hold, _ := hold.(map[string]any); hold["limit"] == limit {
+			left, _ := hold["remaining"].(string)
+			return left
+		}
+	}
+	return ""
+}
+
+// fields are the InvalidField details of an error.
+func (a answer) fields(t testing.TB) []*budgetv1.InvalidField {
+	t.Helper()
+	var fields []*budgetv1.InvalidField
+	details, _ := a.json["details"].([]any)
+	for _, detail := range details {
+		detail, _ := detail.(map[string]any)
+		if detail["type"] != "budget.v1.InvalidField" {
+			continue
+		}
+		text, err := json.Marshal(detail["debug"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		field := &budgetv1.InvalidField{}
+		if err := protojson.Unmarshal(text, field); err != nil {
+			t.Fatal(err)
+		}
+		fields = append(fields, field)
+	}
+	return fields
+}
+
+// client is a generated client with one of the server's keys.
+func (s *server) client(key string, options ...connect.ClientOption) budgetv1connect.BudgetServiceClient {
+	transport := &http.Transport{Protocols: &http.Protocols{}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return budgetv1connect.NewBudgetServiceClient(&http.Client{Transport: bearer{"Bearer " + s.keys[key], transport}}, s.url, options...)
+}
+
+type bearer struct {
+	credential string
+	next       http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", b.credential)
+	return b.next.RoundTrip(r)
+}

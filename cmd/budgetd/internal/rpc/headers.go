@@ -1,0 +1,88 @@
+package rpc
+
+import (
+	"fmt"
+	"math/bits"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// maxHeaderInteger is the largest integer of a structured field, RFC 8941
+// section 3.3.1.
+const maxHeaderInteger quota.Amount = 999_999_999_999_999
+
+// shownLimit is what the headers say of one limit.
+type shownLimit struct {
+	name      string
+	max       quota.Amount
+	remaining quota.Amount
+	window    time.Duration // 0: none
+	resetsAt  time.Time     // zero: nothing is to come back
+	now       time.Time
+}
+
+func (l shownLimit) set(header http.Header) {
+	policy := fmt.Sprintf("%q;q=%d", l.name, min(l.max, maxHeaderInteger))
+	if l.window > 0 {
+		policy += ";w=" + strconv.FormatInt(wholeSeconds(l.window), 10)
+	}
+	left := fmt.Sprintf("%q;r=%d", l.name, min(max(l.remaining, 0), maxHeaderInteger))
+	if !l.resetsAt.IsZero() {
+		left += ";t=" + strconv.FormatInt(wholeSeconds(l.resetsAt.Sub(l.now)), 10)
+	}
+	header.Set("RateLimit-Policy", policy)
+	header.Set("RateLimit", left)
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// tightest returns the hold of whose limit the least share is left; of equal
+// ones the first. ok is false when no level is known.
+func tightest(grant *reservation.Grant) (limit shownLimit, ok bool) {
+	if grant.Degraded {
+		return shownLimit{}, false
+	}
+	for _, hold := range grant.Holds {
+		if !hold.LevelKnown || hold.Max <= 0 {
+			continue
+		}
+		candidate := shownLimit{
+			name: hold.Limit, max: hold.Max, remaining: hold.Level.Remaining,
+			window: hold.Window, resetsAt: hold.Level.ResetsAt, now: grant.Now,
+		}
+		if !ok || lessShare(candidate, limit) {
+			limit, ok = candidate, true
+		}
+	}
+	return limit, ok
+}
+
+// lessShare compares what is left of two limits, exactly: a.remaining/a.max <
+// b.remaining/b.max.
+func lessShare(a, b shownLimit) bool {
+	high1, low1 := bits.Mul64(uint64(max(a.remaining, 0)), uint64(b.max))
+	high2, low2 := bits.Mul64(uint64(max(b.remaining, 0)), uint64(a.max))
+	return high1 < high2 || high1 == high2 && low1 < low2
+}
+
+// refusedHeaders are those of a refusal.
+func refusedHeaders(refusal *reservation.RefusedLimit, header http.Header) {
+	header.Set("Budget-Limited-By", refusal.Limit)
+	shownLimit{
+		name: refusal.Limit, max: refusal.Max, remaining: refusal.Remaining,
+		window: refusal.Window, resetsAt: refusal.ResetsAt, now: refusal.Now,
+	}.set(header)
+	if refusal.Retryable() {
+		header.Set("Retry-After", strconv.FormatInt(int64(refusal.RetryAfter()/time.Second), 10))
+	}
+}

@@ -1,0 +1,116 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// GetQuota implements budgetv1connect.BudgetServiceHandler.
+func (s *service) GetQuota(ctx context.Context, request *connect.Request[budgetv1.GetQuotaRequest]) (*connect.Response[budgetv1.GetQuotaResponse], error) {
+	account, err := s.account(ctx, request.Msg.Account)
+	if err != nil {
+		return nil, s.asConnect(ctx, err, inNothing)
+	}
+	view, err := s.broker.Overview(ctx, account, request.Msg.Labels)
+	if err != nil {
+		return nil, s.forAccount(ctx, account, err, inNothing)
+	}
+	answer := &budgetv1.GetQuotaResponse{
+		Account:  view.Account,
+		Plan:     view.Plan,
+		Degraded: view.Degraded,
+		Totals:   amountsOut(view.Totals),
+		TotalsPeriod: &budgetv1.CalendarPeriod{
+			Start: timeOut(view.TotalsPeriod.Start),
+			End:   timeOut(view.TotalsPeriod.End),
+		},
+	}
+	for i := range view.Limits {
+		limit := &view.Limits[i]
+		if view.Degraded && limit.Kind != quota.KindQuota {
+			continue // only the engine knows; quotas are in the ledger too
+		}
+		answer.Limits = append(answer.Limits, limitOut(limit))
+	}
+	return connect.NewResponse(answer), nil
+}
+
+func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
+	out := &budgetv1.LimitStatus{
+		Limit:       limit.Limit,
+		Pool:        limit.Pool,
+		Scope:       limit.Scope,
+		Meter:       string(limit.Meter),
+		LimitAmount: int64(limit.Max),
+		Held:        int64(limit.Level.Held),
+		Remaining:   int64(limit.Level.Remaining),
+		ResetsAt:    timeOut(limit.Level.ResetsAt),
+	}
+	switch limit.Kind {
+	case quota.KindBucket:
+		out.Kind = budgetv1.LimitKind_LIMIT_KIND_BUCKET
+		out.Used = int64(limit.Max - limit.Level.Remaining)
+		out.RefillAmount = int64(limit.Rate.Amount)
+		out.RefillEveryMs = int64(limit.Rate.Every / time.Millisecond)
+	case quota.KindSlots:
+		out.Kind = budgetv1.LimitKind_LIMIT_KIND_SLOTS
+	case quota.KindQuota:
+		out.Kind = budgetv1.LimitKind_LIMIT_KIND_QUOTA
+		out.Used = int64(limit.Level.Used + limit.Level.Unposted)
+		out.Unposted = int64(limit.Level.Unposted)
+		out.Posted = int64(limit.Posted)
+		if unit, _, _, _, err := quota.ParsePeriodKey(limit.Period.Key); err == nil {
+			out.Period = string(unit)
+		}
+		out.PeriodStart = timeOut(limit.Period.Start)
+	}
+	return out
+}
+
+// GetReservation implements budgetv1connect.BudgetServiceHandler.
+func (s *service) GetReservation(ctx context.Context, request *connect.Request[budgetv1.GetReservationRequest]) (*connect.Response[budgetv1.GetReservationResponse], error) {
+	id := request.Msg.ReservationId
+	if err := s.mayTouch(ctx, id); err != nil {
+		return nil, s.asConnect(ctx, err, inNothing)
+	}
+	story, err := s.broker.Reservation(ctx, id)
+	if err != nil {
+		return nil, s.asConnect(ctx, err, inNothing)
+	}
+	answer := &budgetv1.GetReservationResponse{
+		ReservationId: story.Reservation,
+		State:         stateOut(story.State, false, false),
+		Account:       story.Account,
+		CreatedAt:     timeOut(story.Minted),
+		ExpiresAt:     timeOut(story.ExpiresAt),
+		Holds:         holdsOut(story.Holds),
+		PriceVersion:  story.PriceVersion,
+		Degraded:      story.Degraded,
+		LedgerState:   budgetv1.LedgerState_LEDGER_STATE_NONE,
+	}
+	switch {
+	case story.Posted:
+		answer.LedgerState = budgetv1.LedgerState_LEDGER_STATE_POSTED
+	case story.Receipt != nil || story.State == reservation.StateExpired:
+		answer.LedgerState = budgetv1.LedgerState_LEDGER_STATE_PENDING
+	case story.State == reservation.StateUnknown:
+		answer.LedgerState = budgetv1.LedgerState_LEDGER_STATE_UNSPECIFIED
+	}
+	if receipt := story.Receipt; receipt != nil {
+		answer.State = stateOut(story.State, receipt.Late, receipt.Released)
+		answer.Outcome = &budgetv1.ReservationOutcome{
+			Charged:   amountsOut(receipt.Charged),
+			GivenBack: amountsOut(receipt.GivenBack),
+			Overrun:   amountsOut(receipt.Overrun),
+			Late:      receipt.Late,
+			ClosedAt:  timeOut(receipt.ClosedAt),
+		}
+	}
+	return connect.NewResponse(answer), nil
+}

@@ -1,0 +1,87 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+var reasons = map[reservation.Reason]budgetv1.RefusalReason{
+	reservation.RateLimited:        budgetv1.RefusalReason_REFUSAL_REASON_RATE_LIMITED,
+	reservation.ConcurrencyLimited: budgetv1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED,
+	reservation.QuotaExhausted:     budgetv1.RefusalReason_REFUSAL_REASON_QUOTA_EXHAUSTED,
+	reservation.ExceedsCapacity:    budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
+}
+
+// refused is the answer to a call that a limit refused.
+func refused(account string, refusal *reservation.RefusedLimit) error {
+	err := connect.NewError(connect.CodeResourceExhausted, errors.New(refusalText(account, refusal)))
+	detail := &budgetv1.Refusal{
+		Reason:      reasons[refusal.Reason],
+		Limit:       refusal.Limit,
+		Pool:        refusal.Pool,
+		Scope:       refusal.Scope,
+		Meter:       string(refusal.Meter),
+		Asked:       int64(refusal.Asked),
+		Remaining:   int64(refusal.Remaining),
+		LimitAmount: int64(refusal.Max),
+		Retryable:   refusal.Retryable(),
+	}
+	if refusal.Retryable() {
+		detail.RetryAt = timestamppb.New(refusal.RetryAt)
+	}
+	addDetail(err, detail)
+	refusedHeaders(refusal, err.Meta())
+	return err
+}
+
+// refusalText explains a refusal to somebody in a hurry, as in
+//
+//	limit tokens (account demo): asked 7000, 6000 left of 10000; retry in 6.0 s
+func refusalText(account string, refusal *reservation.RefusedLimit) string {
+	whose := "account " + account
+	if refusal.Pool != "" {
+		whose = "pool " + refusal.Pool
+	}
+	if refusal.Scope != "" {
+		whose += ", " + refusal.Scope
+	}
+	text := fmt.Sprintf("limit %s (%s): ", refusal.Limit, whose)
+	show := func(amount quota.Amount) string { return amountText(refusal.Meter, amount) }
+	switch refusal.Reason {
+	case reservation.ExceedsCapacity:
+		return text + fmt.Sprintf("asked %s, and it never holds more than %s; waiting does not help, ask for less", show(refusal.Asked), show(refusal.Max))
+	case reservation.ConcurrencyLimited:
+		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max))
+	default:
+		text += fmt.Sprintf("asked %s, %s left of %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max))
+	}
+	return text + "; retry in " + waitText(refusal.RetryAt.Sub(refusal.Now))
+}
+
+func amountText(meter quota.Meter, amount quota.Amount) string {
+	if meter == quota.MeterCost {
+		return quota.NanoUSD(amount).String()
+	}
+	return strconv.FormatInt(int64(amount), 10)
+}
+
+// waitText rounds up: whoever waits so long does not come too early.
+func waitText(wait time.Duration) string {
+	const tenth = time.Second / 10
+	if wait = max(wait, 0); wait > 0 {
+		wait = ((wait-1)/tenth + 1) * tenth
+	}
+	if wait < 2*time.Minute {
+		return fmt.Sprintf("%d.%d s", wait/time.Second, wait%time.Second/tenth)
+	}
+	return (time.Duration(wholeSeconds(wait)) * time.Second).String()
+}
