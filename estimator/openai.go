@@ -124,20 +124,15 @@ func (t *tally) plainInput(field string, value any) error {
 		return t.text(field, v)
 	case []any:
 		for i, item := range v {
-			if err := t.item(at(field, i)); err != nil {
-				return err
-			}
 			switch x := item.(type) {
 			case string:
+				if err := t.item(at(field, i)); err != nil {
+					return err
+				}
 				if err := t.text(at(field, i), x); err != nil {
 					return err
 				}
 			case []any:
-				for range x {
-					if err := t.item(at(field, i)); err != nil {
-						return err
-					}
-				}
 				t.tokens += quota.Tokens(len(x))
 			default:
 				if _, err := wholeNumber(item); err != nil {

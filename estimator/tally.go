@@ -9,7 +9,7 @@ import (
 )
 
 // maxItems bounds the messages, content parts and tools of one call.
-const maxItems = 100_000
+const maxItems = 20_000
 
 // tally gathers what a call says, provider by provider. All text of the call
 // passes through text, which counts it and bounds its bytes.

@@ -12,7 +12,8 @@ const usageField = "provider_usage"
 //
 //   - OpenAI chat completions and all that serve its layout: prompt_tokens
 //     includes prompt_tokens_details.cached_tokens; completion_tokens includes
-//     completion_tokens_details.reasoning_tokens.
+//     completion_tokens_details.reasoning_tokens, unless total_tokens shows
+//     that they come on top (xAI).
 //   - OpenAI responses: the same with input_tokens and output_tokens.
 //   - Anthropic: input_tokens excludes cache_read_input_tokens and
 //     cache_creation_input_tokens; of the latter, cache_creation names the
@@ -115,13 +116,13 @@ func (u *usageReader) openAI(usage map[string]any) TokenClasses {
 	reasoning := u.count(outDetails, outField, "reasoning_tokens")
 	input := u.less(prompt, cached, inField+".cached_tokens", "prompt tokens")
 	input = u.less(input, written, inField+".cache_write_tokens", "prompt tokens that were not cached")
-	return TokenClasses{
-		Input:      input,
-		CacheRead:  cached,
-		CacheWrite: written,
-		Output:     u.less(completion, reasoning, outField+".reasoning_tokens", "completion tokens"),
-		Reasoning:  reasoning,
+	classes := TokenClasses{Input: input, CacheRead: cached, CacheWrite: written, Output: completion, Reasoning: reasoning}
+	// xAI reports reasoning beside the completion; its total tells.
+	total := u.count(usage, usageField, "total_tokens")
+	if reasoning == 0 || total != prompt+completion+reasoning {
+		classes.Output = u.less(completion, reasoning, outField+".reasoning_tokens", "completion tokens")
 	}
+	return classes
 }
 
 func (u *usageReader) anthropic(usage map[string]any) TokenClasses {

@@ -366,8 +366,6 @@ func (imp *importer) describe(s seller, m *catalogue.Model) error {
 		m.Mode = catalogue.ModeCompletion
 	case len(modes) > 0 && !modes[""]:
 		return fmt.Errorf("litellm's mode is %s, not text", strings.Join(sorted(modes), ", "))
-	case m.Output == nil:
-		m.Mode = catalogue.ModeEmbedding
 	case slices.Contains([]string{"ada", "babbage", "curie", "davinci"}, m.ID) || strings.HasPrefix(m.ID, "text-"):
 		m.Mode = catalogue.ModeCompletion
 	default:

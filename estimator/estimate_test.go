@@ -1,0 +1,354 @@
+package estimator
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+func estimate(t testing.TB, e *Estimator, call Call) Estimate {
+	t.Helper()
+	got, err := e.Estimate(call)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return got
+}
+
+func TestEstimateOfAPrompt(t *testing.T) {
+	e := newEstimator(t, Config{})
+	got := estimate(t, e, Call{Model: "gpt-4o-mini-2024-07-18", Prompt: "Hello", MaxOutputTokens: tokens(3000)})
+	// One user message: 3 to prime, 3 a message, 1 "user", 1 "Hello".
+	// 8 x $0.15 + 3,000 x $0.60 a million.
+	if got.Input != 8 || got.Output != 3000 || got.Cost != 1_200+1_800_000 {
+		t.Errorf("input %d, output %d, cost %d; want 8, 3000, 1,801,200", got.Input, got.Output, got.Cost)
+	}
+	if got.Provider != "openai" || got.Model != "gpt-4o-mini" || got.Method != "tiktoken/o200k_base" || got.Encoding != O200kBase || !got.Exact {
+		t.Errorf("%+v", got)
+	}
+	if got.PriceVersion == "" || got.PriceVersion != e.Catalogue().Version() || got.PriceVersion != got.Price.Version {
+		t.Errorf("price version %q of catalogue %q", got.PriceVersion, e.Catalogue().Version())
+	}
+	amounts, err := got.Amounts()
+	want := quota.Amounts{quota.MeterInputTokens: 8, quota.MeterOutputTokens: 3000, quota.MeterTokens: 3008, quota.MeterCost: 1_801_200}
+	if err != nil || !maps.Equal(amounts, want) {
+		t.Errorf("amounts %v, %v; want %v", amounts, err, want)
+	}
+}
+
+func TestEstimateOfOtherInputs(t *testing.T) {
+	e := newEstimator(t, Config{})
+	for _, tt := range []struct {
+		name          string
+		call          Call
+		input, output quota.Tokens
+		method        string
+		exact         bool
+	}{
+		{"the caller's count", Call{Model: "gpt-4o", InputTokens: tokens(1234), MaxOutputTokens: tokens(10)}, 1234, 10, "caller", false},
+		{"choices", Call{Model: "gpt-4o", InputTokens: tokens(1), MaxOutputTokens: tokens(10), N: 3}, 1, 30, "caller", false},
+		{"the model's own maximum", Call{Model: "gpt-4o-mini", InputTokens: tokens(1)}, 1, 16384, "caller", false},
+		{"embedding: no output", Call{Model: "text-embedding-3-small", Prompt: "2 + 2 = 4"}, 7, 0, "tiktoken/cl100k_base", true},
+		{"completion: no message overhead", Call{Model: "gpt-3.5-turbo-instruct", Prompt: "2 + 2 = 4", MaxOutputTokens: tokens(1)}, 7, 1, "tiktoken/cl100k_base", true},
+		// "user" is one o200k_base token: ceil(2.2) and "Hi" likewise; 40 a request, 10 a message.
+		{"claude by rule", Call{Model: "claude-sonnet-4-5", Prompt: "Hi", MaxOutputTokens: tokens(1)}, 3 + 3 + 40 + 10, 1, "rule/claude", false},
+	} {
+		got := estimate(t, e, tt.call)
+		if got.Input != tt.input || got.Output != tt.output || got.Method != tt.method || got.Exact != tt.exact {
+			t.Errorf("%s: input %d, output %d, %s, exact %t; want %d, %d, %s, %t", tt.name,
+				got.Input, got.Output, got.Method, got.Exact, tt.input, tt.output, tt.method, tt.exact)
+		}
+	}
+}
+
+func TestEstimateRefusesBadCalls(t *testing.T) {
+	e := newEstimator(t, Config{MaxTextBytes: 100})
+	hi := []Message{{Content: "hi"}}
+	for _, tt := range []struct {
+		name  string
+		call  Call
+		field string
+	}{
+		{"no input", Call{Model: "gpt-4o"}, "llm"},
+		{"two inputs", Call{Model: "gpt-4o", Prompt: "x", Messages: hi}, "llm"},
+		{"no model", Call{Prompt: "x"}, "model"},
+		{"a huge model", Call{Model: strings.Repeat("m", 257), Prompt: "x"}, "model"},
+		{"negative input", Call{Model: "gpt-4o", InputTokens: tokens(-1)}, "input_tokens"},
+		{"huge input", Call{Model: "gpt-4o", InputTokens: tokens(1 << 53)}, "input_tokens"},
+		{"negative output", Call{Model: "gpt-4o", Prompt: "x", MaxOutputTokens: tokens(-1)}, "max_output_tokens"},
+		{"output over 2^53-1 in all", Call{Model: "gpt-4o", Prompt: "x", MaxOutputTokens: tokens(1 << 52), N: 2}, "max_output_tokens"},
+		{"negative n", Call{Model: "gpt-4o", Prompt: "x", N: -1}, "n"},
+		{"large n", Call{Model: "gpt-4o", Prompt: "x", N: MaxChoices + 1}, "n"},
+		{"no known maximum", Call{Model: "gpt-4.5-preview", Prompt: "x"}, "max_output_tokens"},
+		{"two models", Call{Model: "gpt-4o", ProviderRequest: map[string]any{"model": "o1-pro", "messages": []any{}}}, "model"},
+	} {
+		_, err := e.Estimate(tt.call)
+		var call *CallError
+		if !errors.As(err, &call) || call.Field != tt.field {
+			t.Errorf("%s: %v, want a refusal of %s", tt.name, err, tt.field)
+		}
+	}
+	var large *TooLargeError
+	if _, err := e.Estimate(Call{Model: "gpt-4o", Messages: []Message{{Content: strings.Repeat("x", 60)}, {Content: strings.Repeat("x", 60)}}}); !errors.As(err, &large) || large.Field != "messages[1].content" || large.MaxBytes != 100 {
+		t.Errorf("120 bytes of 100: %v", err)
+	}
+	if _, err := e.Estimate(Call{Model: "gpt-4o", Prompt: strings.Repeat("x", 96), MaxOutputTokens: tokens(1)}); err != nil {
+		t.Errorf(`96 bytes and "user" of 100: %v`, err)
+	}
+}
+
+// An unknown model never costs nothing.
+func TestUnknownModel(t *testing.T) {
+	call := Call{Model: "brand-new-model", Prompt: "Hello", MaxOutputTokens: tokens(100)}
+	var unknown *UnknownModelError
+	if _, err := newEstimator(t, Config{}).Estimate(call); !errors.As(err, &unknown) || !errors.Is(err, ErrUnknownModel) || unknown.Model != call.Model {
+		t.Errorf("%v, want UnknownModelError", err)
+	}
+	e := newEstimator(t, Config{UnknownModel: &Ceiling{Input: 100 * usd, Output: 500 * usd}})
+	got := estimate(t, e, call)
+	if want := quota.NanoUSD(got.Input)*100_000 + 100*500_000; got.Cost != want || got.Model != call.Model || got.Provider != "" {
+		t.Errorf("cost %d, want %d: %+v", got.Cost, want, got)
+	}
+	if price, err := e.Price("", call.Model); err != nil || price.Base.CacheRead != 100*usd || price.Base.Reasoning != 500*usd {
+		t.Errorf("%+v, %v", price, err)
+	}
+	if _, err := e.Estimate(Call{Model: call.Model, Prompt: "Hello"}); err == nil || !strings.Contains(err.Error(), "max_output_tokens") {
+		t.Errorf("no bound on the output of an unknown model: %v", err)
+	}
+	for _, c := range []Ceiling{{0, usd}, {usd, 0}, {-1, usd}, {usd, MaxPerMillion + 1}} {
+		if _, err := New(Config{UnknownModel: &c}); err == nil {
+			t.Errorf("ceiling %+v was taken", c)
+		}
+	}
+	for _, n := range []int{-1, MaxTextBytesBound + 1} {
+		if _, err := New(Config{MaxTextBytes: n}); err == nil {
+			t.Errorf("MaxTextBytes %d was taken", n)
+		}
+	}
+}
+
+func TestProviderRequests(t *testing.T) {
+	e := newEstimator(t, Config{})
+	count := func(encoding Encoding, text string) quota.Tokens { return quota.Tokens(mustCount(t, encoding, text)) }
+	const schema = `{"function":{"name":"f","parameters":{"type":"object"}},"type":"function"}`
+	for _, tt := range []struct {
+		name, provider, body string
+		input, output        quota.Tokens
+		images               int
+	}{
+		{"openai chat", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"max_completion_tokens":50,"n":2,"temperature":0.5}`,
+			8, 100, 0},
+		{"the larger of two bounds", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"max_completion_tokens":50,"max_tokens":60}`,
+			8, 60, 0},
+		{"openai parts", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"text","text":"Hello"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}],"max_tokens":1}`,
+			8 + 12_000, 1, 1},
+		{"openai tools", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"tools":[` + schema + `],"max_tokens":1}`,
+			8 + 12 + 10 + count(O200kBase, schema), 1, 0},
+		{"openai schema of the answer", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"response_format":{"type":"json_object"},"max_tokens":1}`,
+			8 + count(O200kBase, `{"type":"json_object"}`), 1, 0},
+		{"a field unknown yet is counted", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"hidden_prompt":"a b c","max_tokens":1}`,
+			8 + count(O200kBase, `{"hidden_prompt":"a b c"}`), 1, 0},
+		{"openai responses, text", "openai", `{"model":"gpt-4o","input":"Hello","instructions":"Hello","max_output_tokens":9}`,
+			3 + 2*(3+1+1), 9, 0},
+		{"openai responses, items", "openai", `{"model":"gpt-4o","input":[{"role":"user","content":[{"type":"input_text","text":"Hello"}]},{"type":"function_call_output","call_id":"c","output":"Hello"}],"max_output_tokens":9}`,
+			3 + 5 + 3 + count(O200kBase, "function_call_output") + 1 + 1, 9, 0},
+		{"openai completions, two prompts", "openai", `{"model":"gpt-3.5-turbo-instruct","prompt":["2 + 2 = 4","2 + 2 = 4"],"max_tokens":5,"n":2,"best_of":3}`,
+			14, 30, 0},
+		{"openai completions, token numbers", "openai", `{"model":"gpt-3.5-turbo-instruct","prompt":[1,2,3],"max_tokens":5}`,
+			3, 5, 0},
+		{"openai embeddings", "openai", `{"model":"text-embedding-3-small","input":["2 + 2 = 4",[1,2,3]]}`,
+			10, 0, 0},
+		{"anthropic", "anthropic", `{"model":"claude-sonnet-4-5-20250929","system":"Hi","messages":[{"role":"user","content":[{"type":"text","text":"Hi"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}],"max_tokens":7}`,
+			40 + 2*10 + 3 + 3 + 3 + 4784, 7, 1},
+		{"anthropic tool result", "anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"","content":[{"type":"text","text":"Hi"}]}]}],"max_tokens":7}`,
+			40 + 10 + 3 + 3 + (count(O200kBase, "tool_result ")*22+9)/10, 7, 0},
+		{"gemini", "gemini", `{"model":"models/gemini-2.5-flash","systemInstruction":{"parts":[{"text":"Hi"}]},"contents":[{"role":"user","parts":[{"text":"Hi"},{"inlineData":{"mimeType":"image/jpeg","data":"AAAA"}}]}],"generationConfig":{"maxOutputTokens":11,"candidateCount":2}}`,
+			40 + 2*10 + 3 + 3 + 3 + 4128, 22, 1},
+		{"gemini in snake case", "google", `{"model":"gemini-2.5-flash","system_instruction":{"parts":[{"text":"Hi"}]},"contents":[{"parts":[{"text":"Hi"}]}],"generation_config":{"max_output_tokens":11}}`,
+			40 + 2*10 + 3 + 3, 11, 0},
+		{"the layout of the model's own provider", "", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"Hi"}],"max_tokens":7}`,
+			40 + 10 + 3 + 3, 7, 0},
+	} {
+		got, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)})
+		if err != nil || got.Input != tt.input || got.Output != tt.output || got.Images != tt.images {
+			t.Errorf("%s: input %d, output %d, %d images, %v; want %d, %d, %d", tt.name, got.Input, got.Output, got.Images, err, tt.input, tt.output, tt.images)
+		}
+	}
+}
+
+func TestProviderRequestsRefused(t *testing.T) {
+	e := newEstimator(t, Config{})
+	const m = "provider_request"
+	for _, tt := range []struct{ provider, body, field string }{
+		{"openai", `{"model":"gpt-4o"}`, m},
+		{"openai", `{"model":7}`, m + ".model"},
+		{"openai", `{"model":"gpt-4o","messages":"Hi"}`, m + ".messages"},
+		{"openai", `{"model":"gpt-4o","messages":["Hi"]}`, m + ".messages[0]"},
+		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":7}]}`, m + ".messages[0].content"},
+		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`, m + ".messages[0].content[0].type"},
+		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"file"}]}]}`, m + ".messages[0].content[0].type"},
+		{"openai", `{"model":"gpt-4o","messages":[],"max_tokens":-1}`, m + ".max_tokens"},
+		{"openai", `{"model":"gpt-4o","messages":[],"max_tokens":1.5}`, m + ".max_tokens"},
+		{"openai", `{"model":"gpt-4o","messages":[],"max_tokens":9223372036854775808}`, m + ".max_tokens"},
+		{"openai", `{"model":"gpt-4o","messages":[],"n":1000}`, "n"},
+		{"openai", `{"model":"gpt-4o","messages":[],"tools":[{"type":"web_search"}]}`, m + ".tools[0].type"},
+		{"openai", `{"model":"gpt-4o","messages":[],"web_search_options":{}}`, m + ".web_search_options"},
+		{"openai", `{"model":"gpt-4o","input":"Hi","previous_response_id":"r"}`, m + ".previous_response_id"},
+		{"openai", `{"model":"gpt-4o","prompt":{"id":"p"}}`, m + ".prompt"},
+		{"openai", `{"model":"gpt-4o","input":[{"type":"item_reference","id":"x"}]}`, m + ".input[0].type"},
+		{"groq", `{"model":"llama-3.3-70b-versatile","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "images"},
+		{"anthropic", `{"model":"claude-sonnet-4-5"}`, m + ".messages"},
+		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"document"}]}]}`, m + ".messages[0].content[0].type"},
+		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[],"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, m + ".tools[0].type"},
+		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[],"container":"c"}`, m + ".container"},
+		{"gemini", `{"model":"gemini-2.5-flash"}`, m + ".contents"},
+		{"gemini", `{"model":"gemini-2.5-flash","contents":[{"parts":[{"fileData":{"mimeType":"application/pdf"}}]}]}`, m + ".contents[0].parts[0].fileData.mimeType"},
+		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"cachedContent":"c"}`, m + ".cachedContent"},
+		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"tools":[{"googleSearch":{}}]}`, m + ".tools[0]"},
+		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"generationConfig":{"maxOutputTokens":-1}}`, m + ".generationConfig.maxOutputTokens"},
+		{"cohere", `{"model":"command-r","messages":[]}`, "provider"},
+	} {
+		_, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)})
+		var call *CallError
+		if !errors.As(err, &call) || call.Field != tt.field {
+			t.Errorf("%s: %v, want a refusal of %s", tt.body, err, tt.field)
+		}
+	}
+}
+
+// The caller's own count lets a body pass whose input can't be bounded; the
+// rest of the body still counts.
+func TestCallersCountBesideABody(t *testing.T) {
+	e := newEstimator(t, Config{})
+	body := parse(t, `{"model":"gpt-4o","input":[{"type":"item_reference","id":"x"}],"tools":[{"type":"web_search"}],"max_output_tokens":70}`)
+	got := estimate(t, e, Call{Provider: "openai", ProviderRequest: body, InputTokens: tokens(5000)})
+	if got.Input != 5000 || got.Output != 70 || got.Method != "caller" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// An image is measured as an image: its base64 is neither counted as text
+// (seen at 634,000 tokens elsewhere) nor held against the bound of text.
+func TestImagesAreNotText(t *testing.T) {
+	e := newEstimator(t, Config{MaxTextBytes: 1000})
+	data := strings.Repeat("iVBORw0KGgo", 100_000)
+	for provider, body := range map[string]map[string]any{
+		"openai": {"model": "gpt-4o", "messages": []any{map[string]any{"role": "user", "content": []any{
+			map[string]any{"type": "image_url", "image_url": map[string]any{"url": "data:image/png;base64," + data}}}}}},
+		"anthropic": {"model": "claude-sonnet-4-5", "messages": []any{map[string]any{"role": "user", "content": []any{
+			map[string]any{"type": "tool_result", "tool_use_id": "t", "content": []any{
+				map[string]any{"type": "image", "source": map[string]any{"type": "base64", "data": data}}}}}}}},
+		"gemini": {"model": "gemini-2.5-flash", "contents": []any{map[string]any{"role": "user", "parts": []any{
+			map[string]any{"inlineData": map[string]any{"mimeType": "image/png", "data": data}}}}}},
+	} {
+		got := estimate(t, e, Call{Provider: provider, ProviderRequest: body})
+		if got.Images != 1 || got.Input > 13_000 || got.Exact {
+			t.Errorf("%s: %d tokens for %d images, exact %t", provider, got.Input, got.Images, got.Exact)
+		}
+	}
+}
+
+// What a call may write to a cache decides the price of its input.
+func TestWorstCaseOfTheCache(t *testing.T) {
+	e := newEstimator(t, Config{})
+	price, err := e.Price("anthropic", "claude-opus-4-5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := func(control string) map[string]any {
+		return parse(t, `{"model":"claude-opus-4-5","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"Hi"`+control+`}]}]}`)
+	}
+	for name, tt := range map[string]struct {
+		call  Call
+		price PerMillion
+	}{
+		"no cache_control":   {Call{Provider: "anthropic", ProviderRequest: body("")}, price.Base.Input},
+		"five minutes":       {Call{Provider: "anthropic", ProviderRequest: body(`,"cache_control":{"type":"ephemeral"}`)}, price.Base.CacheWrite},
+		"one hour":           {Call{Provider: "anthropic", ProviderRequest: body(`,"cache_control":{"type":"ephemeral","ttl":"1h"}`)}, price.Base.CacheWrite1h},
+		"not known: default": {Call{Model: "claude-opus-4-5", InputTokens: tokens(1000), MaxOutputTokens: tokens(1)}, price.Base.CacheWrite},
+	} {
+		got := estimate(t, e, tt.call)
+		want, err := sumRoundedUp(line{got.Input, tt.price}, line{1, price.Base.Output})
+		if err != nil || got.Cost != want {
+			t.Errorf("%s: cost %d, want %d (%v)", name, got.Cost, want, err)
+		}
+	}
+}
+
+// Deep and wide values are bounded before they are marshalled.
+func TestDeepSchemasAreBounded(t *testing.T) {
+	e := newEstimator(t, Config{})
+	var deep any = map[string]any{}
+	for range maxDepth + 5 {
+		deep = map[string]any{"items": deep}
+	}
+	body := map[string]any{"model": "gpt-4o", "messages": []any{}, "tools": []any{map[string]any{"type": "function", "function": deep}}}
+	var large *TooLargeError
+	if _, err := e.Estimate(Call{Provider: "openai", ProviderRequest: body}); !errors.As(err, &large) {
+		t.Errorf("%v, want TooLargeError", err)
+	}
+	many := make([]any, maxItems+1)
+	for i := range many {
+		many[i] = map[string]any{"role": "user"}
+	}
+	var call *CallError
+	if _, err := e.Estimate(Call{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": many}}); !errors.As(err, &call) {
+		t.Errorf("%v, want CallError", err)
+	}
+}
+
+func TestErrorsHoldNoPrompt(t *testing.T) {
+	e := newEstimator(t, Config{MaxTextBytes: 10})
+	const secret = "the secret of the prompt"
+	for _, call := range []Call{
+		{Model: "gpt-4o", Prompt: secret},
+		{Model: "nope", Prompt: secret},
+		{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": []any{secret}}},
+		{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": secret}},
+	} {
+		if _, err := e.Estimate(call); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func FuzzProviderRequest(f *testing.F) {
+	e := newEstimator(f, Config{MaxTextBytes: 1 << 16, UnknownModel: &Ceiling{Input: usd, Output: usd}})
+	f.Add("openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url"}]}],"max_tokens":5,"n":2,"tools":[{"type":"function"}]}`)
+	f.Add("openai", `{"model":"gpt-4o","input":[{"type":"function_call_output","output":[{"type":"input_text","text":"x"}]}],"instructions":"y"}`)
+	f.Add("openai", `{"model":"gpt-3.5-turbo-instruct","prompt":[[1,2],[3]],"best_of":3}`)
+	f.Add("anthropic", `{"model":"claude-3-opus","system":[{"type":"text","text":"x","cache_control":{"ttl":"1h"}}],"messages":[{"role":"user","content":"x"}],"max_tokens":1e2}`)
+	f.Add("gemini", `{"contents":[{"parts":[{"text":"x"},{"functionCall":{"name":"f"}}]}],"generation_config":{"candidate_count":3},"tools":[{"functionDeclarations":[{}]}]}`)
+	f.Fuzz(func(t *testing.T, provider, text string) {
+		body, err := ParseJSON("provider_request", []byte(text))
+		if err != nil {
+			return
+		}
+		before, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Estimate(Call{Model: "", Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)})
+		if after, _ := json.Marshal(body); string(after) != string(before) {
+			t.Error("the body was changed")
+		}
+		if err != nil {
+			for _, kind := range []error{ErrInvalidCall, ErrTooLarge, ErrUnknownModel, quota.ErrOverflow} {
+				if errors.Is(err, kind) {
+					return
+				}
+			}
+			t.Fatalf("untyped error %v", err)
+		}
+		if got.Input < 0 || got.Output < 0 || got.Cost < 0 || (got.Cost == 0 && got.Input+got.Output > 0 && got.Price.Base.Input > 0) {
+			t.Errorf("%+v", got)
+		}
+		if again, err := e.Estimate(Call{Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)}); err != nil || again.Input != got.Input || again.Cost != got.Cost {
+			t.Errorf("a second estimate differs: %+v, %+v, %v", got, again, err)
+		}
+	})
+}

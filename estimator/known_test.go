@@ -1,0 +1,232 @@
+package estimator
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// The counts that the OpenAI Cookbook prints ("How to count tokens with
+// tiktoken").
+func TestCountsOfTheCookbook(t *testing.T) {
+	for _, tt := range []struct {
+		text                      string
+		r50k, p50k, cl100k, o200k int
+	}{
+		{"antidisestablishmentarianism", 5, 5, 6, 6},
+		{"2 + 2 = 4", 5, 5, 7, 7},
+		{"お誕生日おめでとう", 14, 14, 9, 8},
+	} {
+		for e, want := range map[Encoding]int{R50kBase: tt.r50k, P50kBase: tt.p50k, CL100kBase: tt.cl100k, O200kBase: tt.o200k} {
+			if got := mustCount(t, e, tt.text); got != want {
+				t.Errorf("%s: Count(%q) = %d, the Cookbook says %d", e, tt.text, got, want)
+			}
+		}
+	}
+}
+
+// The Cookbook's example conversation, whose prompt tokens it compares with
+// the API's own count.
+func TestChatCountsOfTheCookbook(t *testing.T) {
+	messages := []Message{
+		{Role: "system", Content: "You are a helpful, pattern-following assistant that translates corporate jargon into plain English."},
+		{Role: "system", Name: "example_user", Content: "New synergies will help drive top-line growth."},
+		{Role: "system", Name: "example_assistant", Content: "Things working well together will increase revenue."},
+		{Role: "system", Name: "example_user", Content: "Let's circle back when we have more bandwidth to touch base on opportunities for increased leverage."},
+		{Role: "system", Name: "example_assistant", Content: "Let's talk later when we're less busy about how to do better."},
+		{Role: "user", Content: "This late pivot means we don't have time to boil the ocean for the client deliverable."},
+	}
+	body := map[string]any{"max_tokens": 1.0}
+	list := []any{}
+	for _, m := range messages {
+		message := map[string]any{"role": m.Role, "content": m.Content}
+		if m.Name != "" {
+			message["name"] = m.Name
+		}
+		list = append(list, message)
+	}
+	body["messages"] = list
+	e := newEstimator(t, Config{})
+	for model, want := range map[string]int64{
+		"gpt-3.5-turbo": 129, "gpt-4-0613": 129, "gpt-4": 129, "gpt-4o": 124, "gpt-4o-mini": 124,
+	} {
+		for name, call := range map[string]Call{
+			"messages":         {Model: model, Messages: messages, MaxOutputTokens: tokens(1)},
+			"provider_request": {Model: model, Provider: "openai", ProviderRequest: body},
+		} {
+			got, err := e.Estimate(call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if int64(got.Input) != want || !got.Exact {
+				t.Errorf("%s of %s: %d tokens, exact %t; the Cookbook says %d", name, model, got.Input, got.Exact, want)
+			}
+		}
+	}
+}
+
+func TestSpecialTokensAreText(t *testing.T) {
+	const text = "<|endoftext|>"
+	if n := mustCount(t, O200kBase, text); n < 2 {
+		t.Errorf("Count(%q) = %d: read as a special token", text, n)
+	}
+}
+
+// TestHostileTextIsBounded bounds the work, not the time: rank look-ups and
+// heap pops per byte of the worst texts known.
+func TestHostileTextIsBounded(t *testing.T) {
+	const size = 1 << 14
+	for name, unit := range map[string]string{
+		"a": "a", "A": "A", "space": " ", "newline": "\n", "space x": "    x", "tab": "\t", "emoji": "😀",
+		"joined emoji": "👩\u200d", "base64": "Zm9vYmFyL2Jheg", "accent": "e\u0301", "mark": "\u0301", "digit": "7",
+		"equals": "=", "special": "<|endoftext|>", "chinese": "中文字", "zero": "\x00", "invalid": "\xff",
+	} {
+		text := strings.Repeat(unit, size/len(unit))
+		for _, encoding := range []Encoding{O200kBase, CL100kBase, R50kBase} {
+			enc, err := encoding.load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := new(scratch)
+			n := enc.count(text, s)
+			bytes := len(string([]rune(text))) // U+FFFD is three bytes
+			if n < 1 || n > bytes {
+				t.Errorf("%s of %s: %d tokens of %d bytes", encoding, name, n, bytes)
+			}
+			// A long piece costs a look-up a byte and two a merge; a short one
+			// no more than its pairs.
+			if limit := 3*bytes + 3; s.lookups > limit || s.pops > limit {
+				t.Errorf("%s of %s: %d look-ups and %d pops for %d bytes", encoding, name, s.lookups, s.pops, bytes)
+			}
+		}
+	}
+}
+
+func TestLargeScratchIsNotKept(t *testing.T) {
+	s := new(scratch)
+	enc, err := CL100kBase.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	enc.countPiece(strings.Repeat("a", 2*maxKeptScratch), s)
+	returnScratch(s)
+	for range 100 {
+		if borrowScratch() == s {
+			t.Fatal("the pool kept the scratch of a huge piece")
+		}
+	}
+}
+
+// A broker starts without loading an encoding. The check needs a process in
+// which nothing else has counted, so the test runs itself again.
+func TestNewLoadsNoEncoding(t *testing.T) {
+	const child = "BUDGETD_TEST_COLD_ESTIMATOR"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNewLoadsNoEncoding$")
+		cmd.Env = append(os.Environ(), child+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	e := newEstimator(t, Config{})
+	loaded := func() (n int) {
+		for _, enc := range encoders {
+			if enc.ranks != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if _, err := e.Estimate(Call{Model: "gpt-4o", InputTokens: tokens(10)}); err != nil {
+		t.Fatal(err)
+	}
+	if n := loaded(); n != 0 {
+		t.Fatalf("%d encodings loaded before any text was counted", n)
+	}
+	if _, err := e.Estimate(Call{Model: "gpt-4", Prompt: "Hello"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := loaded(); n != 1 {
+		t.Fatalf("%d encodings loaded for one model, want 1", n)
+	}
+}
+
+func TestConcurrentEstimates(t *testing.T) {
+	e := newEstimator(t, Config{})
+	models := []string{"gpt-4o", "gpt-4", "claude-sonnet-4-5", "text-davinci-003", "davinci"}
+	text := strings.Repeat("some words, and a lot of aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", 50)
+	want := map[string]Estimate{}
+	for _, m := range models {
+		got, err := e.Estimate(Call{Model: m, Prompt: text, MaxOutputTokens: tokens(5)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[m] = got
+	}
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			m := models[i%len(models)]
+			got, err := e.Estimate(Call{Model: m, Prompt: text, MaxOutputTokens: tokens(5)})
+			if err != nil || got.Input != want[m].Input || got.Cost != want[m].Cost {
+				t.Errorf("%s: %d tokens, %v; alone it was %d", m, got.Input, err, want[m].Input)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestRule(t *testing.T) {
+	words := "The quick brown fox jumps over the lazy dog."
+	base := int64(mustCount(t, O200kBase, words))
+	for _, tt := range []struct {
+		name, model, text string
+		want              int64
+	}{
+		{"words at 1.5, rounded up", "llama-3.3-70b", words, (base*15 + 9) / 10},
+		{"words at 2.2, rounded up", "claude-sonnet-4-5", words, (base*22 + 9) / 10},
+		{"unnamed family at 2.2", "command-r", words, (base*22 + 9) / 10},
+		{"digits by the byte", "qwen3-32b", "1234567", 7},
+		{"wide digits by the byte", "qwen3-32b", "１２", 6},
+		{"one space is a word", "gemma-3", " ", 2},
+		{"runs of white space by the byte", "gemma-3", "     ", 5},
+		{"long pieces by the byte", "deepseek-chat", strings.Repeat("a", 33), 33},
+		{"nothing", "llama", "", 0},
+	} {
+		got, err := RuleFor(tt.model).Count(tt.text)
+		if err != nil || int64(got) != tt.want {
+			t.Errorf("%s: %d, %v; want %d", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	for _, tt := range []struct{ name, unit string }{
+		{"english", "The quick brown fox jumps over the lazy dog. "}, {"code", "if err := f(x); err != nil {\n\t\treturn 0, err\n\t}\n"},
+		{"chinese", "今天天气很好，我们去公园散步吧"}, {"a", "a"}, {"space", " "}, {"emoji", "😀👍🏽"}, {"base64", "Zm9vYmFyL2Jhei9xdXV4K1p"},
+	} {
+		text := strings.Repeat(tt.unit, 100_000/len(tt.unit))
+		b.Run(tt.name, func(b *testing.B) {
+			mustCount(b, O200kBase, "load")
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				mustCount(b, O200kBase, text)
+			}
+		})
+	}
+}
+
+func BenchmarkEstimate(b *testing.B) {
+	e := newEstimator(b, Config{})
+	call := Call{Model: "gpt-4o-mini", Messages: []Message{{Content: "Summarise the report of last week in three sentences."}}, MaxOutputTokens: tokens(300)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.Estimate(call); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package estimator
+
+import (
+	"testing"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+func newEstimator(t testing.TB, cfg Config) *Estimator {
+	t.Helper()
+	e, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func tokens(n int64) *quota.Tokens {
+	out := quota.Tokens(n)
+	return &out
+}
+
+func parse(t testing.TB, body string) map[string]any {
+	t.Helper()
+	object, err := ParseJSON("body", []byte(body))
+	if err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return object
+}
