@@ -71,6 +71,9 @@ func (s *Store) refund(ctx context.Context, q *reservation.RefundRequest, answer
 		}
 		r = s.orphan(a, q.ID, q.Lease, q.Retention, q.Token, q.Holds, now)
 	}
+	if r.token == nil {
+		r.token = bytes.Clone(q.Token) // dropped when the expiry was confirmed
+	}
 	r.late = now >= r.expires
 	r.body, r.outcome = q.Body, bytes.Clone(q.Outcome)
 	s.adopt(r, ledger.RankRefunded, q.Actual, now)

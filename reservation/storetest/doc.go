@@ -8,7 +8,7 @@
 //		})
 //	}
 //
-// It has four parts: scenarios in testdata/*.txt (see [ParseScenario] for their
+// It has four parts: scenarios in testdata/*.txt (parse.go has their
 // language), tests in Go of what is concurrent, large or odd, random histories
 // in which every answer is compared with the reference [Model], and properties
 // that hold whatever the model says. The scenarios are compared with the model
@@ -32,14 +32,16 @@
 //   - Reclaiming is not a part of a call's own work: a refusal, a replay and a
 //     DryRun reclaim as well. A DryRun stores no ticket.
 //   - A reservation whose lease has ended is refunded late, reclaimed or not.
+//   - A late Refund of a confirmed expiry brings the token with it: its closing
+//     waits for the ledger again.
 //   - An orphan's lease is minted + Lease, and its Refund is late from then on.
 //   - A Charge neither checks nor takes slots.
 //   - A quota's period must contain the present whatever the amount is.
 //
 // These it accepts either way: the ClosedAt of an expiry (the lease's end or the
 // instant of the reclaim), whether a confirmed record that may be forgotten still
-// is known, the Token of a confirmed record that no key replays, the counters of
-// a past period without open or unposted holds, what Actual says for slots, the
+// is known, the Token of a confirmed record that no key replays, what a counter
+// of a past period says besides held and unposted, what Actual says for slots, the
 // ticket of a DryRun where none stood, and how instants after the year 2200 are
 // shown.
 package storetest

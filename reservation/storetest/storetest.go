@@ -40,6 +40,7 @@ type New func(tb testing.TB, clock *Clock) Engine
 // Run puts an engine through the whole suite.
 func Run(t *testing.T, newEngine func(tb testing.TB, clock *Clock) Engine) {
 	t.Run("Scenarios", func(t *testing.T) { RunScenarios(t, newEngine) })
+	t.Run("Model", func(t *testing.T) { runModel(t, newEngine) })
 
 }
 

@@ -1,0 +1,486 @@
+package storetest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// runModel runs random histories against the engine and the model at once.
+func runModel(t *testing.T, newEngine New) {
+	for name, world := range worlds {
+		t.Run(name, func(t *testing.T) {
+			engine, clock := begin(t, newEngine)
+			if world.pools && engine.SplitPools {
+				return
+			}
+			check(t, engine.Checks, func(rt *rapid.T) { history(rt, engine, clock, world) })
+		})
+	}
+}
+
+// check runs a property as often as the engine wants, unless the command line
+// says how often. When it fails, rapid shrinks the history, prints what it
+// drew and the seed, and how to run it again.
+func check(t rapid.TB, checks int, property func(*rapid.T)) {
+	t.Helper()
+	stated := false
+	flag.Visit(func(f *flag.Flag) { stated = stated || f.Name == "rapid.checks" })
+	if checks > 0 && !stated {
+		// rapid reads its flags at each Check, and has no other way in.
+		before := flag.Lookup("rapid.checks").Value.String()
+		if err := flag.Lookup("rapid.checks").Value.Set(fmt.Sprint(checks)); err != nil {
+			t.Fatalf("rapid.checks: %v", err)
+		}
+		defer flag.Lookup("rapid.checks").Value.Set(before)
+	}
+	rapid.Check(t, property)
+}
+
+// world is what a history may do.
+type world struct {
+	changing bool // limits change between calls
+	pools    bool // limits that accounts share
+	lossy    bool // data is lost, incarnations change
+}
+
+var worlds = map[string]world{
+	"FixedLimits":    {},
+	"ChangingLimits": {changing: true},
+	"Pools":          {pools: true},
+	"Losses":         {lossy: true},
+	"Everything":     {changing: true, pools: true, lossy: true},
+}
+
+func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
+	return quota.Limit{Kind: quota.KindBucket, Burst: capacity, Rate: quota.Rate{Amount: amount, Every: every}}.Bucket()
+}
+
+// Buckets that a history changes between: small numbers, so that a history
+// meets their ends, odd rates with remainders, and money.
+var historyBuckets = []quota.Bucket{
+	bucketOf(10, 10, time.Second),
+	bucketOf(7, 3, 7*time.Second),
+	bucketOf(20, 7, time.Second),
+	bucketOf(5_000_000_000, 5_000_000_000, time.Minute),
+	bucketOf(10, 1, 24*time.Hour),
+}
+
+// newHistoryLimits returns the limits of a world, as holds without amounts.
+func newHistoryLimits(w world) []reservation.Hold {
+	limits := []reservation.Hold{
+		{Counter: reservation.Counter{Limit: "fast"}, Kind: quota.KindBucket, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack},
+		{Counter: reservation.Counter{Limit: "odd"}, Kind: quota.KindBucket, Bucket: historyBuckets[1], OnExpiry: quota.ExpiryCharge},
+		{Counter: reservation.Counter{Limit: "money", Scope: "user=7"}, Kind: quota.KindBucket, Bucket: historyBuckets[3], OnExpiry: quota.ExpiryGiveBack},
+		{Counter: reservation.Counter{Limit: "slow"}, Kind: quota.KindSlots, Max: 2, OnExpiry: quota.ExpiryGiveBack},
+		{Counter: reservation.Counter{Limit: "slow", Scope: "user=7"}, Kind: quota.KindSlots, Max: 1, OnExpiry: quota.ExpiryCharge},
+		{Counter: reservation.Counter{Limit: "daily"}, Kind: quota.KindQuota, Max: 20, OnExpiry: quota.ExpiryGiveBack},
+		{Counter: reservation.Counter{Limit: "monthly", Scope: "user=7"}, Kind: quota.KindQuota, Max: 50, OnExpiry: quota.ExpiryCharge},
+	}
+	if w.pools {
+		limits = append(limits,
+			reservation.Hold{Counter: reservation.Counter{Pool: "openai", Limit: "tokens"}, Kind: quota.KindBucket, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Pool: "openai", Limit: "workers"}, Kind: quota.KindSlots, Max: 2, OnExpiry: quota.ExpiryGiveBack},
+		)
+	}
+	return limits
+}
+
+// unitOf is the period of a history's quota.
+func unitOf(limit string) quota.PeriodUnit {
+	if limit == "monthly" {
+		return quota.PeriodMonth
+	}
+	return quota.PeriodDay
+}
+
+// historyState is one history under way.
+type historyState struct {
+	*lockstep
+	ctx     context.Context
+	clock   *Clock
+	world   world
+	limits  []reservation.Hold
+	made    []reservation.ReserveRequest // everything that was ever asked, latest last
+	seeds   []reservation.SeedRequest    // with every ticket that was given
+	ledger  map[string]*posted           // by counter
+	counter int
+}
+
+// posted is a usage row of the ledger.
+type posted struct {
+	used    quota.Amount
+	version int64
+}
+
+var historyAccounts = []string{"acme", "globex"}
+
+func history(t *rapid.T, engine Engine, clock *Clock, w world) {
+	clock.Set(Epoch)
+	engine.LoseData()
+	h := &historyState{
+		lockstep: newLockstep(engine, clock), ctx: context.Background(), clock: clock, world: w,
+		limits: newHistoryLimits(w), ledger: map[string]*posted{},
+	}
+	actions := map[string]func(*rapid.T){
+		"":        h.compareAll,
+		"reserve": h.reserveAny,
+		"again":   h.reserveAgain,
+		"refund":  h.refundAny,
+		"confirm": h.confirmAny,
+		"renew":   h.renewAny,
+		"seed":    h.seedAny,
+		"sweep":   h.sweepAll,
+		"time":    h.passTime,
+		"more":    h.reserveAny, // reserve more often than the rest
+	}
+	if w.changing {
+		actions["change"] = h.changeLimit
+	}
+	if w.lossy {
+		actions["disaster"] = h.disaster
+	}
+	t.Repeat(actions)
+}
+
+func (h *historyState) must(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("at %s: %v", h.clock.Now().Sub(Epoch), err)
+	}
+}
+
+// plan draws holds, each limit at most once, in any order.
+func (h *historyState) plan(t *rapid.T) []reservation.Hold {
+	which := rapid.SliceOfNDistinct(rapid.IntRange(0, len(h.limits)-1), 0, 4, rapid.ID[int]).Draw(t, "limits")
+	holds := make([]reservation.Hold, 0, len(which))
+	for _, i := range which {
+		hold := h.limits[i]
+		switch hold.Kind {
+		case quota.KindBucket:
+			hold.Amount = h.amount(t, hold.Bucket.Capacity)
+		case quota.KindQuota:
+			hold.Amount = h.amount(t, hold.Max)
+			hold.Period = quota.Account{TimeZone: "UTC", AnchorDay: 1}.PeriodAt(unitOf(hold.Limit), h.clock.Now())
+		case quota.KindSlots:
+			hold.Amount = 1
+		}
+		holds = append(holds, hold)
+	}
+	return holds
+}
+
+// amount draws parts of what a limit can hold: nothing, a few, all, too much.
+func (h *historyState) amount(t *rapid.T, most quota.Amount) quota.Amount {
+	return quota.Amount(rapid.OneOf(
+		rapid.Int64Range(0, int64(most)/2),
+		rapid.Int64Range(0, int64(most)+1),
+		rapid.Just[int64](0),
+	).Draw(t, "amount"))
+}
+
+var (
+	someLeases     = rapid.SampledFrom([]time.Duration{time.Second, time.Millisecond, 10 * time.Second, time.Minute, 24 * time.Hour})
+	someRetentions = rapid.SampledFrom([]time.Duration{10 * time.Second, 0, time.Minute, 24 * time.Hour})
+	someBodies     = rapid.SampledFrom([]string{"one", "other"})
+	someSkews      = rapid.SampledFrom([]time.Duration{0, 0, 0, 0, 0, time.Second, -time.Second, reservation.MintSkew, -reservation.MintSkew, reservation.MintSkew + time.Microsecond, -reservation.MintSkew - time.Microsecond})
+)
+
+func (h *historyState) reserveAny(t *rapid.T) {
+	h.counter++
+	q := reservation.ReserveRequest{
+		Account: rapid.SampledFrom(historyAccounts).Draw(t, "account"),
+		ID:      reservation.NewID(h.clock.Now().Add(someSkews.Draw(t, "minted"))),
+		Holds:   h.plan(t),
+		Lease:   someLeases.Draw(t, "lease"), Retention: someRetentions.Draw(t, "retention"),
+		Key: rapid.SampledFrom([]string{"", "", "k1", "k2"}).Draw(t, "key"), Body: hash(someBodies.Draw(t, "body")),
+		Token:  fmt.Appendf(nil, "token %d", h.counter),
+		DryRun: rapid.IntRange(0, 9).Draw(t, "dry") == 9,
+	}
+	// Ids are compared where leases end together: make them grow, whatever
+	// the random part is, so that a history runs the same twice.
+	copy(q.ID[8:], fmt.Sprintf("%08d", h.counter))
+	if rapid.IntRange(0, 4).Draw(t, "charge") == 4 {
+		q.Settle = &reservation.Settlement{Body: hash(someBodies.Draw(t, "closing")), Outcome: fmt.Appendf(nil, "charge %d", h.counter)}
+		q.Lease = 0
+	}
+	h.made = append(h.made, q)
+	h.send(t, q)
+}
+
+// reserveAgain sends what was sent before: a replay, or a script that is late.
+func (h *historyState) reserveAgain(t *rapid.T) {
+	if q, ok := h.any(t); ok {
+		if rapid.IntRange(0, 3).Draw(t, "other id") == 3 {
+			h.counter++
+			q.ID = reservation.NewID(h.clock.Now())
+			copy(q.ID[8:], fmt.Sprintf("%08d", h.counter))
+			h.made = append(h.made, q)
+		}
+		h.send(t, q)
+	}
+}
+
+func (h *historyState) send(t *rapid.T, q reservation.ReserveRequest) {
+	// Past the key's life an engine may know it or not.
+	for _, r := range h.model.records {
+		if q.Key != "" && r.key == q.Key && r.account == q.Account && h.clock.Now().UnixMicro() >= r.expires+r.retention {
+			q.Key = ""
+		}
+	}
+	answer, err := h.Reserve(h.ctx, q)
+	t.Logf("reserve %s -> %s", q.Account, nameIn(reserveNames, answer.Verdict))
+	h.must(t, err)
+	if answer.Verdict != reservation.Unseeded || q.DryRun {
+		return
+	}
+	now := rapid.Bool().Draw(t, "seed at once")
+	for _, ticket := range answer.Tickets {
+		hold := q.Holds[ticket.Hold]
+		row := h.row(q.Account, hold)
+		s := reservation.SeedRequest{
+			Account: q.Account, Counter: hold.Counter, Period: hold.Period, Ticket: ticket.Ticket, Used: row.used, Version: row.version,
+		}
+		h.seeds = append(h.seeds, s)
+		if now {
+			_, err := h.Seed(h.ctx, s)
+			h.must(t, err)
+		}
+	}
+	if now {
+		answer, err := h.Reserve(h.ctx, q)
+		t.Logf("reserve %s after seed -> %s", q.Account, nameIn(reserveNames, answer.Verdict))
+		h.must(t, err)
+	}
+}
+
+// row is the ledger's for a quota's counter.
+func (h *historyState) row(account string, hold reservation.Hold) *posted {
+	key := fmt.Sprintf("%q %q %q %q", account, hold.Limit, hold.Scope, hold.Period.Key)
+	if h.ledger[key] == nil {
+		h.ledger[key] = &posted{}
+	}
+	return h.ledger[key]
+}
+
+// any draws a reservation that was asked for, the latest more often.
+func (h *historyState) any(t *rapid.T) (reservation.ReserveRequest, bool) {
+	if len(h.made) == 0 {
+		return reservation.ReserveRequest{}, false
+	}
+	back := rapid.IntRange(0, min(len(h.made), 8)-1).Draw(t, "which")
+	return h.made[len(h.made)-1-back], true
+}
+
+// actual draws what each hold used: less, the same, or more than was held.
+func (h *historyState) actual(t *rapid.T, holds []reservation.Hold) []quota.Amount {
+	actual := make([]quota.Amount, len(holds))
+	for i, hold := range holds {
+		if hold.Kind != quota.KindSlots {
+			actual[i] = quota.Amount(rapid.Int64Range(0, int64(hold.Amount)+3).Draw(t, "actual"))
+		}
+	}
+	return actual
+}
+
+func (h *historyState) refundAny(t *rapid.T) {
+	made, ok := h.any(t)
+	if !ok {
+		return
+	}
+	body := rapid.IntRange(0, 1).Draw(t, "body")
+	q := reservation.RefundRequest{
+		Account: made.Account, ID: made.ID, Lease: made.Lease, Retention: made.Retention,
+		Body: hash(fmt.Sprint("refund", body)), Outcome: fmt.Appendf(nil, "refund %d", body), Token: made.Token,
+		Actual: h.actual(t, made.Holds),
+	}
+	if rapid.Bool().Draw(t, "with holds") {
+		q.Holds = made.Holds
+	}
+	answer, err := h.Refund(h.ctx, q)
+	t.Logf("refund %s -> %s", q.Account, nameIn(refundNames, answer.Verdict))
+	h.must(t, err)
+}
+
+func (h *historyState) confirmAny(t *rapid.T) {
+	made, ok := h.any(t)
+	if !ok {
+		return
+	}
+	record, err := h.Lookup(h.ctx, made.Account, made.ID)
+	h.must(t, err)
+	q := reservation.ConfirmRequest{
+		Account: made.Account, ID: made.ID, Lease: made.Lease, Retention: made.Retention, Token: made.Token,
+		Rank: record.Rank, Body: record.Body, Outcome: record.Outcome, Actual: record.Actual, Late: record.Late, ClosedAt: record.ClosedAt,
+	}
+	if record.Rank == 0 || rapid.IntRange(0, 3).Draw(t, "other winner") == 3 {
+		q.Rank = rapid.SampledFrom([]ledger.Rank{ledger.RankExpired, ledger.RankRefunded}).Draw(t, "rank")
+		q.Body, q.Outcome, q.Actual = hash("winner"), []byte("winner"), h.actual(t, made.Holds)
+		q.Late, q.ClosedAt = rapid.Bool().Draw(t, "late"), h.clock.Now()
+	}
+	for i, hold := range made.Holds {
+		if hold.Kind != quota.KindQuota || rapid.IntRange(0, 3).Draw(t, "no usage") == 3 {
+			continue
+		}
+		row := h.row(made.Account, hold)
+		u := reservation.CounterUsage{Counter: hold.Counter, Period: hold.Period, Used: row.used, Version: row.version}
+		if rapid.IntRange(0, 4).Draw(t, "old usage") == 4 && row.version > 0 {
+			u.Used, u.Version = 999, row.version-1 // a push that comes late
+		} else {
+			row.used += q.Actual[i]
+			row.version++
+			u.Used, u.Version = row.used, row.version
+		}
+		q.Usage = append(q.Usage, u)
+	}
+	if rapid.Bool().Draw(t, "with holds") {
+		q.Holds = made.Holds
+	}
+	verdict, err := h.Confirm(h.ctx, q)
+	t.Logf("confirm %s rank %d -> %s", q.Account, q.Rank, nameIn(confirmNames, verdict))
+	h.must(t, err)
+}
+
+func (h *historyState) renewAny(t *rapid.T) {
+	if made, ok := h.any(t); ok {
+		answer, err := h.Renew(h.ctx, reservation.RenewRequest{Account: made.Account, ID: made.ID, Lease: someLeases.Draw(t, "lease")})
+		t.Logf("renew -> %s", stateName(answer.State))
+		h.must(t, err)
+	}
+}
+
+// seedAny brings any ticket that was ever given, with a present or an old value.
+func (h *historyState) seedAny(t *rapid.T) {
+	if len(h.seeds) == 0 {
+		return
+	}
+	s := h.seeds[len(h.seeds)-1-rapid.IntRange(0, min(len(h.seeds), 6)-1).Draw(t, "which")]
+	known := h.model.quotaOf(nameOf(s.Account, s.Counter), s.Period.Key)
+	// Whether a version pushed to a counter that was never seeded counts as
+	// known is left open.
+	if old := rapid.IntRange(0, 3).Draw(t, "old") == 3; !old || known == nil || known.incarnation == 0 {
+		row := h.row(s.Account, reservation.Hold{Counter: s.Counter, Period: s.Period})
+		s.Used, s.Version = row.used, row.version
+	}
+	accepted, err := h.Seed(h.ctx, s)
+	t.Logf("seed -> %v", accepted)
+	h.must(t, err)
+}
+
+func (h *historyState) sweepAll(t *rapid.T) {
+	answer, err := h.Sweep(h.ctx)
+	t.Logf("sweep -> %d expired, %d pending", answer.Expired, len(answer.Pending))
+	h.must(t, err)
+}
+
+// passTime steps by a span, or to an instant at which something changes, or
+// to the microsecond before it.
+func (h *historyState) passTime(t *rapid.T) {
+	now := h.clock.Now()
+	step := rapid.SampledFrom([]time.Duration{
+		time.Millisecond, time.Microsecond, 333_333 * time.Microsecond, time.Second, reservation.OutboxDelay,
+		reservation.OutboxRetry, 10 * time.Second, time.Minute, time.Hour, 25 * time.Hour,
+	}).Draw(t, "step")
+	var instants []time.Time
+	for _, r := range h.model.records {
+		if r.state == reservation.StateHeld {
+			instants = append(instants, instant(r.expires))
+		} else if !r.confirmed {
+			instants = append(instants, instant(r.due))
+		}
+	}
+	instants = append(instants, quota.Account{TimeZone: "UTC"}.PeriodAt(quota.PeriodDay, now).End)
+	instants = slices.DeleteFunc(instants, func(at time.Time) bool { return !at.After(now) })
+	if rapid.IntRange(0, 2).Draw(t, "to an event") == 2 {
+		to := instants[rapid.IntRange(0, len(instants)-1).Draw(t, "event")]
+		if rapid.Bool().Draw(t, "just before") {
+			to = to.Add(-time.Microsecond)
+		}
+		step = to.Sub(now)
+	}
+	h.clock.Add(step)
+	t.Logf("time passes: %s, it is %s", step, h.clock.Now().Sub(Epoch))
+}
+
+// changeLimit gives a limit other parameters: counters stay, plans that were
+// made keep the old ones.
+func (h *historyState) changeLimit(t *rapid.T) {
+	limit := &h.limits[rapid.IntRange(0, len(h.limits)-1).Draw(t, "limit")]
+	if limit.Kind == quota.KindBucket {
+		limit.Bucket = rapid.SampledFrom(historyBuckets).Draw(t, "bucket")
+	} else {
+		limit.Max = quota.Amount(rapid.Int64Range(1, 60).Draw(t, "max"))
+	}
+	if rapid.Bool().Draw(t, "rule") {
+		limit.OnExpiry = quota.ExpiryCharge
+	} else {
+		limit.OnExpiry = quota.ExpiryGiveBack
+	}
+}
+
+func (h *historyState) disaster(t *rapid.T) {
+	switch rapid.IntRange(0, 7).Draw(t, "disaster") {
+	case 6:
+		t.Logf("the data is lost")
+		h.loseData()
+	case 7:
+		if h.engine.Incarnate != nil {
+			t.Logf("another incarnation")
+			h.incarnate()
+		}
+	}
+}
+
+// compareAll compares every counter, checks that nothing was made or lost, and
+// compares the latest records.
+func (h *historyState) compareAll(t *rapid.T) {
+	holds := slices.Clone(h.limits)
+	for i := range holds {
+		if holds[i].Kind == quota.KindQuota {
+			holds[i].Period = quota.Account{TimeZone: "UTC", AnchorDay: 1}.PeriodAt(unitOf(holds[i].Limit), h.clock.Now())
+		}
+	}
+	for _, account := range historyAccounts {
+		levels, _, err := h.Levels(h.ctx, account, holds)
+		h.must(t, err)
+		for i, l := range levels {
+			if err := conserved(holds[i], l); err != nil {
+				t.Fatalf("account %s: %v", account, err)
+			}
+		}
+	}
+	for _, made := range h.made[max(0, len(h.made)-8):] {
+		_, err := h.Lookup(h.ctx, made.Account, made.ID)
+		h.must(t, err)
+	}
+}
+
+// conserved checks that what is available, held and spent is the limit, and
+// that nothing is negative that must not be.
+func conserved(hold reservation.Hold, l reservation.Level) error {
+	whole := hold.Max
+	switch {
+	case hold.Kind == quota.KindBucket:
+		if l.Remaining > hold.Bucket.Capacity {
+			return fmt.Errorf("%s: level %d is above the capacity %d", hold.Limit, l.Remaining, hold.Bucket.Capacity)
+		}
+		return nil
+	case l.Held < 0 || l.Unposted < 0 || l.Used < 0:
+		return fmt.Errorf("%s: held %d, unposted %d, used %d: none may be negative", hold.Limit, l.Held, l.Unposted, l.Used)
+	case !l.Seeded:
+		return nil
+	}
+	if sum := l.Remaining + l.Held + l.Used + l.Unposted; sum != whole {
+		return fmt.Errorf("%s: remaining %d + held %d + used %d + unposted %d = %d, not %d", hold.Limit, l.Remaining, l.Held, l.Used, l.Unposted, sum, whole)
+	}
+	return nil
+}
