@@ -202,13 +202,21 @@ func parseStep(words []string) (step, error) {
 	return st, nil
 }
 
-// cutOption splits name=value at the last =, so that a scope may have one.
+// cutOption splits name=value at the first = that is not in the brackets of a
+// scope.
 func cutOption(word string) (name, value string, stated bool) {
-	i := strings.LastIndexByte(word, '=')
-	if i < 0 || strings.HasSuffix(word, "]") {
-		return word, "", false
+	depth := 0
+	for i := range len(word) {
+		switch {
+		case word[i] == '[':
+			depth++
+		case word[i] == ']':
+			depth--
+		case word[i] == '=' && depth == 0:
+			return word[:i], word[i+1:], true
+		}
 	}
-	return word[:i], word[i+1:], true
+	return word, "", false
 }
 
 // parseIDs writes a range out: r1..r3 is r1, r2, r3.
