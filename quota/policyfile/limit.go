@@ -1,0 +1,217 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// wordList is what a place of the plan language accepts.
+type wordList struct {
+	keys    []string
+	example string
+}
+
+var (
+	commonWords = []string{"per", "match", "costs", "when_down", "on_expiry", "hold"}
+	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max"}, commonWords...), "tokens"}
+	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period"}, commonWords...), "spend"}
+	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max"}, commonWords...), ""}
+)
+
+// elsewhere says where a word belongs that is known, but not in this place.
+func elsewhere(words wordList, key string) string {
+	isQuota := slices.Contains(words.keys, "amount")
+	switch key {
+	case "amount", "period", "quotas":
+		if !slices.Contains(words.keys, "name") {
+			return "a pool with a quota is not supported by this version; state a rate or a max"
+		}
+		return "only a quota has it; state the limit under quotas, or a rate or a max"
+	case "rate", "burst", "max":
+		if isQuota {
+			return "a quota has an amount and a period; state this limit under limits"
+		}
+	case "name":
+		return "a pool is named by its key; leave it out"
+	}
+	return ""
+}
+
+// limit reads the fields of one limit. It returns the place of each under the
+// name by which the domain reports it, and false when there was no mapping.
+func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.Token, bool) {
+	var limit quota.Limit
+	want := strings.Join(words.keys, ", ")
+	entries, ok := r.mapping(e.value, e.path, "{"+strings.Join(words.keys[:3], ", ")+", ...}")
+	if !ok {
+		return limit, nil, false
+	}
+	places := make(map[string]*token.Token, len(entries))
+	fields := make(map[string]entry, len(entries))
+	misplaced := false
+	for _, field := range entries {
+		if slices.Contains(words.keys, field.key) {
+			fields[field.key] = field
+			places[field.key] = field.token
+		} else if advice := elsewhere(words, field.key); advice != "" {
+			misplaced = true
+			r.fault(field.token, field.path, "%s", advice)
+		} else {
+			r.refuse(field, unbuiltLimitWords, want)
+		}
+	}
+	r.limitName(&limit, e, fields, words)
+	// Amounts are read in the unit of the meter, so that comes first.
+	meter, stated := fields["meter"]
+	if !stated {
+		r.fault(e.token, e.path+".meter", "it is missing; write what the limit counts, such as tokens, requests, cost or in_flight")
+		return limit, places, true
+	}
+	text, ok := r.text(meter, "what the limit counts")
+	if !ok {
+		return limit, places, true
+	}
+	limit.Meter = quota.Meter(text)
+	r.limitRule(&limit, e, fields, words, misplaced)
+	r.limitScope(&limit, fields, places)
+	if field, stated := fields["when_down"]; stated {
+		word, _ := r.word(field, []string{string(quota.DownClosed), string(quota.DownOpen)}, []string{"local"})
+		limit.WhenDown = quota.DownRule(word)
+	}
+	if field, stated := fields["on_expiry"]; stated {
+		word, _ := r.word(field, []string{string(quota.ExpiryGiveBack), string(quota.ExpiryCharge)}, nil)
+		limit.OnExpiry = quota.ExpiryRule(word)
+	}
+	if field, stated := fields["hold"]; stated {
+		r.word(field, []string{"worst_case"}, []string{"forecast"})
+	}
+	return limit, places, true
+}
+
+func (r *reader) limitName(limit *quota.Limit, e entry, fields map[string]entry, words wordList) {
+	if !slices.Contains(words.keys, "name") {
+		return
+	}
+	field, stated := fields["name"]
+	if !stated {
+		r.fault(e.token, e.path+".name", "it is missing; name the limit, as refusals and reports will")
+		return
+	}
+	limit.Name, _ = r.text(field, "a name")
+}
+
+// limitRule reads what makes the limit a bucket, slots or a quota. With words
+// misplaced, as refused already, a missing rate is no fault of its own.
+func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry, words wordList, misplaced bool) {
+	rate, hasRate := fields["rate"]
+	most, hasMax := fields["max"]
+	amount, hasAmount := fields["amount"]
+	switch {
+	case slices.Contains(words.keys, "amount"):
+		limit.Kind = quota.KindQuota
+		if hasAmount {
+			limit.Max, _ = r.amount(amount, limit.Meter)
+		} else {
+			r.fault(e.token, e.path+".amount", "it is missing; write how much a period has, such as $500 or 10M")
+		}
+		period, hasPeriod := fields["period"]
+		if !hasPeriod {
+			r.fault(e.token, e.path+".period", "it is missing; write day, week, month or year")
+			return
+		}
+		text, _ := r.text(period, "day, week, month or year")
+		limit.Period = quota.PeriodUnit(text)
+	case hasRate && hasMax:
+		r.fault(most.token, most.path, "a limit has a rate or a max, not both; state two limits")
+	case hasRate:
+		limit.Kind = quota.KindBucket
+		if text, ok := r.text(rate, "a rate such as 600/min"); ok {
+			var err error
+			if limit.Rate, err = quota.ParseRate(limit.Meter, text); err != nil {
+				r.fault(rate.token, rate.path, "%v", err)
+			}
+		}
+		if burst, stated := fields["burst"]; stated {
+			var ok bool
+			// The domain would take a stated 0 for unstated.
+			if limit.Burst, ok = r.amount(burst, limit.Meter); ok && limit.Burst == 0 {
+				r.fault(burst.token, burst.path, "0 is not between 1 and %d; leave it out for the amount of the rate", quota.MaxAmount)
+			}
+		}
+	case hasMax:
+		limit.Kind = quota.KindSlots
+		limit.Max, _ = r.amount(most, limit.Meter)
+		if burst, stated := fields["burst"]; stated {
+			r.fault(burst.token, burst.path, "only a rate has a burst; leave it out")
+		}
+	case !misplaced:
+		r.fault(e.token, e.path+".rate", "neither rate nor max is stated; write a rate such as 600/min, or max for calls in flight")
+	}
+}
+
+func (r *reader) amount(e entry, meter quota.Meter) (quota.Amount, bool) {
+	text, ok := r.text(e, "an amount")
+	if !ok {
+		return 0, false
+	}
+	amount, err := quota.ParseAmount(meter, text)
+	if err != nil {
+		r.fault(e.token, e.path, "%v", err)
+	}
+	return amount, err == nil
+}
+
+// limitScope reads which calls meet the limit, which counter, and at what cost.
+func (r *reader) limitScope(limit *quota.Limit, fields map[string]entry, places map[string]*token.Token) {
+	if field, stated := fields["per"]; stated {
+		limit.Per = r.texts(field, "a list of labels, such as [model]")
+	}
+	if field, stated := fields["match"]; stated {
+		limit.Match = r.match(field, "match", places)
+	}
+	field, stated := fields["costs"]
+	if !stated {
+		return
+	}
+	rules, _ := r.list(field.value, field.path, "[{match: {...}, weight: 5}]")
+	for i, element := range rules {
+		var rule quota.CostRule
+		at := fmt.Sprintf("costs[%d]", i)
+		entries, ok := r.mapping(element.value, element.path, "{match: {...}, weight: 5}")
+		hasWeight := false
+		for _, e := range entries {
+			places[at+"."+e.key] = e.token
+			switch e.key {
+			case "match":
+				rule.Match = r.match(e, at+".match", places)
+			case "weight":
+				hasWeight = true
+				rule.Weight = r.count(e, quota.MaxWeight, fmt.Sprintf("a whole number from 1 to %d", quota.MaxWeight))
+			default:
+				r.refuse(e, nil, "match or weight")
+			}
+		}
+		if ok && !hasWeight {
+			r.fault(element.token, element.path+".weight", "it is missing; write by how much the call's amount is multiplied")
+		}
+		limit.Costs = append(limit.Costs, rule)
+	}
+}
+
+func (r *reader) match(field entry, at string, places map[string]*token.Token) map[string][]string {
+	entries, ok := r.mapping(field.value, field.path, "labels with a value or a list of values, such as {route: slow}")
+	if !ok {
+		return nil
+	}
+	match := make(map[string][]string, len(entries))
+	for _, e := range entries {
+		match[e.key] = r.texts(e, "a value or a list of values")
+		places[at+"."+e.key] = e.token
+	}
+	return match
+}
