@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -235,7 +236,11 @@ func TestParseOverridesRefuses(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	e := newEstimator(t, Config{Registerer: registry})
+	now := time.Unix(0, 0)
+	e := newEstimator(t, Config{Registerer: registry, Now: func() time.Time {
+		now = now.Add(time.Second)
+		return now
+	}})
 	if _, err := New(Config{Registerer: registry}); err != nil {
 		t.Fatalf("a second estimator on one registry: %v", err)
 	}
@@ -257,6 +262,17 @@ budgetd_estimator_unknown_models_total 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "budgetd_estimator_estimates_total", "budgetd_estimator_unknown_models_total"); err != nil {
 		t.Error(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "budgetd_estimator_duration_seconds" {
+			if h := family.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 4 || h.GetSampleSum() != 4 {
+				t.Errorf("durations: %d samples, %g s; want 4 of a second each", h.GetSampleCount(), h.GetSampleSum())
+			}
+		}
 	}
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {

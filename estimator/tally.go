@@ -29,12 +29,11 @@ type tally struct {
 	// cacheWrite says what the body asks of the provider's prompt cache.
 	cacheWrite cacheWrite
 
-	model      string
-	maxOutput  *quota.Tokens // as stated
-	choices    int64         // as stated; 0 not
-	prompts    int64         // separate prompts of one request, each with its own choices; 0 is 1
-	inexact    bool          // something was counted by a rule although the encoding is public
-	jsonBuffer []byte
+	model     string
+	maxOutput *quota.Tokens // as stated
+	choices   int64         // as stated; 0 not
+	prompts   int64         // separate prompts of one request, each with its own choices; 0 is 1
+	inexact   bool          // something was counted by a rule although the encoding is public
 }
 
 // cacheWrite orders what writing to the prompt cache may cost.
