@@ -40,8 +40,10 @@ type New func(tb testing.TB, clock *Clock) Engine
 // Run puts an engine through the whole suite.
 func Run(t *testing.T, newEngine func(tb testing.TB, clock *Clock) Engine) {
 	t.Run("Scenarios", func(t *testing.T) { RunScenarios(t, newEngine) })
+	t.Run("Edges", func(t *testing.T) { runEdges(t, newEngine) })
+	t.Run("Concurrency", func(t *testing.T) { runConcurrency(t, newEngine) })
 	t.Run("Model", func(t *testing.T) { runModel(t, newEngine) })
-
+	t.Run("NeverOver", func(t *testing.T) { runNeverOver(t, newEngine) })
 }
 
 // begin makes an engine, and checks that it offers what the suite needs.
