@@ -152,11 +152,10 @@ func (b *Broker) reserve(ctx context.Context, ask Ask) (Decision, error) {
 			return Decision{}, err
 		}
 	}
-	w, err := b.prepare(ask)
+	w, err := b.prepare(ask, lease)
 	if err != nil {
 		return Decision{}, err
 	}
-	w.token.Lease = lease
 	d, err := b.commit(ctx, w)
 	if d.Grant != nil {
 		d.Grant.Estimate = w.estimate
@@ -179,8 +178,9 @@ type work struct {
 
 // prepare validates an ask and works out its amounts. Nothing is asked of
 // anybody.
-func (b *Broker) prepare(ask Ask) (*work, error) {
+func (b *Broker) prepare(ask Ask, lease time.Duration) (*work, error) {
 	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun}
+	w.token.Lease = lease
 	asked, err := statedAmounts(ask.Amounts)
 	if err != nil {
 		return nil, err
@@ -284,6 +284,9 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		case KeyReused:
 			return Decision{}, ErrKeyReused
 		case Unseeded:
+			if w.dryRun {
+				return b.dryRunUnseeded(ctx, w, request, answer.Tickets)
+			}
 			if err := b.seeds.seed(ctx, &w.token, answer.Tickets); err != nil {
 				return b.withoutEngine(ctx, w, err)
 			}

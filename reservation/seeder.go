@@ -28,7 +28,7 @@ func (s *seeder) seed(ctx context.Context, token *reservationToken, tickets []Ti
 	results := make([]<-chan singleflight.Result, len(tickets))
 	for i, ticket := range tickets {
 		h := token.Holds[ticket.Hold]
-		key := ledger.UsageKey{Account: token.Account, Limit: h.Limit, Scope: h.Scope, Period: h.Period.Key, Meter: h.Meter}
+		key := token.usageKey(ticket.Hold)
 		request := SeedRequest{Account: token.Account, Counter: h.Counter, Period: h.Period, Ticket: ticket.Ticket}
 		// The ticket is part of the name: a read may only be shared by those
 		// whose ticket was given before it began.

@@ -201,6 +201,12 @@ func (t *reservationToken) receipt(o outcome, late bool, closedAt time.Time) Rec
 	return r
 }
 
+// usageKey names the ledger's row of a quota hold.
+func (t *reservationToken) usageKey(hold int) ledger.UsageKey {
+	h := &t.Holds[hold]
+	return ledger.UsageKey{Account: t.Account, Limit: h.Limit, Scope: h.Scope, Period: h.Period.Key, Meter: h.Meter}
+}
+
 // confirmation is what the engine must learn of the ledger's verdict.
 func (t *reservationToken) confirmation(raw []byte, v ledger.Verdict) (ConfirmRequest, error) {
 	o, err := decodeOutcome(v.Outcome)

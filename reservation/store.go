@@ -65,8 +65,8 @@ type Store interface {
 	//
 	// With Settle the reservation is made and settled in the same step (a
 	// Charge): no lease, no slots; the record waits for the ledger at once.
-	// With DryRun nothing is written but tickets; the answer is what it would
-	// have been.
+	// With DryRun nothing is written, not even a ticket; the answer is what it
+	// would have been.
 	Reserve(ctx context.Context, r ReserveRequest) (ReserveAnswer, error)
 
 	// Refund closes a reservation. Held or expired: each bucket is corrected

@@ -96,7 +96,7 @@ type Reservation struct {
 func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, error) {
 	answer, err := c.service.Reserve(ctx, connect.NewRequest(request.message()))
 	if err != nil {
-		return nil, asRefusal(err)
+		return nil, AsRefusal(err)
 	}
 	m := answer.Msg
 	if m.State != budgetv1.ReservationState_RESERVATION_STATE_HELD {

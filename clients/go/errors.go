@@ -46,9 +46,9 @@ func (e *RefundError) Error() string {
 // Unwrap returns the reason.
 func (e *RefundError) Unwrap() error { return e.Err }
 
-// asRefusal turns a resource_exhausted error with its detail into a
+// AsRefusal turns a resource_exhausted error with its detail into a
 // *RefusedError and leaves every other error alone.
-func asRefusal(err error) error {
+func AsRefusal(err error) error {
 	var rpc *connect.Error
 	if !errors.As(err, &rpc) || rpc.Code() != connect.CodeResourceExhausted {
 		return err

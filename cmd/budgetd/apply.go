@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/quota/policyfile"
+	"github.com/budgetd/budgetd/quota/policystore"
+)
+
+func newApplyCommand(s streams) *cobra.Command {
+	var dryRun, prune, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "apply POLICY_FILE",
+		Short: "Put the plans, pools and accounts of a file into force",
+		Long: `Stores the plans, pools and accounts that a YAML file states, and prints what
+changes. All of it or nothing: a file with a fault changes nothing. What the
+file does not state stays, unless --prune is given. Running brokers follow
+within a second; counters keep what was used.`,
+		Example: `  budgetd apply plans.yaml --data ./budgetd-data
+  budgetd apply plans.yaml --dry-run
+  cat plans.yaml | budgetd apply - --postgres postgres://budgetd@127.0.0.1/budgetd`,
+		Args: exactArgs("POLICY_FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			document, err := readPolicy(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return withStores(cmd, func(stores *app.Stores) error {
+				options := policystore.Options{By: operator(), Prune: prune}
+				put := stores.Policies.Apply
+				if dryRun {
+					put = stores.Policies.Diff
+				}
+				change, err := put(cmd.Context(), document, options)
+				if err != nil {
+					return err
+				}
+				return showChange(cmd, s, change, asJSON, dryRun)
+			})
+		},
+	}
+	addStoreFlags(cmd)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would change and change nothing")
+	cmd.Flags().BoolVar(&prune, "prune", false, "remove what the file does not state")
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+func readPolicy(cmd *cobra.Command, path string) (*policyfile.Document, error) {
+	var text string
+	var err error
+	if path == "-" {
+		text, err = readAll(cmd.InOrStdin(), "standard input")
+	} else {
+		var file *os.File
+		if file, err = os.Open(path); err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		text, err = readAll(file, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	document, err := policyfile.Parse([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s:\n%w", path, err)
+	}
+	return document, nil
+}
+
+// showChange prints what a change of the policy did, or would do.
+func showChange(cmd *cobra.Command, s streams, change policystore.Change, asJSON, dryRun bool) error {
+	if wantsJSON(cmd, asJSON, s.out) {
+		type object struct {
+			Kind   policystore.Kind   `json:"kind"`
+			Name   string             `json:"name"`
+			Action policystore.Action `json:"action"`
+		}
+		objects := []object{}
+		for _, o := range change.Objects {
+			objects = append(objects, object{o.Kind, o.Name, o.Action})
+		}
+		return json.NewEncoder(s.out).Encode(map[string]any{
+			"from": change.From, "version": change.Version, "dryRun": dryRun, "objects": objects,
+		})
+	}
+	fmt.Fprint(s.out, change.String())
+	switch {
+	case dryRun:
+		fmt.Fprintln(s.out, "nothing was changed: dry run")
+	case change.Changes():
+		fmt.Fprintf(s.out, "policy version %d is in force\n", change.Version)
+	}
+	return nil
+}

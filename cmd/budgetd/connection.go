@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/quota"
+)
+
+const (
+	envServer     = "BUDGETD_SERVER"
+	envKey        = "BUDGETD_KEY"
+	defaultServer = "http://127.0.0.1:8080"
+)
+
+// connection is how a command reaches a broker, and how it prints the answer.
+type connection struct {
+	server  string
+	keyFile string
+	json    bool
+}
+
+func (c *connection) addFlags(cmd *cobra.Command) {
+	server := os.Getenv(envServer)
+	if server == "" {
+		server = defaultServer
+	}
+	cmd.Flags().StringVar(&c.server, "server", server, "address of the broker ("+envServer+")")
+	cmd.Flags().StringVar(&c.keyFile, "key-file", "", "`file` that holds the API key; without it "+envKey+" is read")
+	addJSONFlag(cmd, &c.json)
+}
+
+// addJSONFlag adds --json, which is on by itself where no terminal reads.
+func addJSONFlag(cmd *cobra.Command, value *bool) {
+	cmd.Flags().BoolVar(value, "json", false, "print JSON; the default where the output is not a terminal")
+}
+
+// wantsJSON says how to print: as the flag says, else by who reads.
+func wantsJSON(cmd *cobra.Command, value bool, out io.Writer) bool {
+	if cmd.Flags().Changed("json") {
+		return value
+	}
+	return !onTerminal(out)
+}
+
+func (c *connection) open(cmd *cobra.Command) (*budget.Client, error) {
+	key := os.Getenv(envKey)
+	if c.keyFile != "" {
+		text, err := os.ReadFile(c.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--key-file: %w", err)
+		}
+		key = strings.TrimSpace(string(text))
+	}
+	if key == "" {
+		return nil, usagef(cmd, "no API key: set %s or give --key-file (the demo broker's key is \"demo\")", envKey)
+	}
+	client, err := budget.New(c.server, key)
+	if err != nil {
+		return nil, usagef(cmd, "--server: %v", err)
+	}
+	return client, nil
+}
+
+// explain says what to do about an error that the broker's own text does not
+// explain.
+func (c *connection) explain(err error) error {
+	var rpc *connect.Error
+	if errors.As(err, &rpc) && rpc.Code() == connect.CodeUnavailable && len(rpc.Details()) == 0 && strings.Contains(rpc.Message(), "connect:") {
+		return fmt.Errorf("no broker answers at %s; start one with `budgetd serve --demo`, or name another with --server: %w", c.server, err)
+	}
+	return err
+}
+
+// printJSON prints a message as the API's own JSON, one line.
+func printJSON(out io.Writer, message proto.Message) error {
+	text, err := protojson.Marshal(message)
+	if err != nil {
+		return err
+	}
+	// protojson varies its white space on purpose; encoding/json does not.
+	var value any
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(value)
+}
+
+// parseAmounts reads --amount meter=n, with n a whole number or, for cost, an
+// amount of dollars such as $0.25.
+func parseAmounts(cmd *cobra.Command, flag string, pairs []string) (map[string]int64, error) {
+	amounts := make(map[string]int64, len(pairs))
+	for _, pair := range pairs {
+		meter, text, ok := strings.Cut(pair, "=")
+		if !ok || meter == "" {
+			return nil, usagef(cmd, "--%s %q: want METER=AMOUNT, such as tokens=4000 or cost=$0.25", flag, pair)
+		}
+		if _, twice := amounts[meter]; twice {
+			return nil, usagef(cmd, "--%s %q: the meter %s is given twice", flag, pair, meter)
+		}
+		amount, err := parseAmount(meter, text)
+		if err != nil {
+			return nil, usagef(cmd, "--%s %q: %v", flag, pair, err)
+		}
+		amounts[meter] = amount
+	}
+	return amounts, nil
+}
+
+func parseAmount(meter, text string) (int64, error) {
+	if dollars, isMoney := strings.CutPrefix(text, "$"); isMoney {
+		if meter != string(quota.MeterCost) {
+			return 0, errors.New("only cost is an amount of dollars")
+		}
+		whole, fraction, _ := strings.Cut(dollars, ".")
+		if len(fraction) > 9 {
+			return 0, errors.New("at most nine decimals")
+		}
+		text = whole + fraction + strings.Repeat("0", 9-len(fraction))
+	}
+	amount, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+	if err != nil || amount < 0 || quota.Amount(amount) > quota.MaxAmount {
+		return 0, fmt.Errorf("want a whole number from 0 to %d", quota.MaxAmount)
+	}
+	return amount, nil
+}
+
+// parseLabels reads --label name=value.
+func parseLabels(cmd *cobra.Command, pairs []string) (map[string]string, error) {
+	labels := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usagef(cmd, "--label %q: want NAME=VALUE, such as route=chat", pair)
+		}
+		labels[name] = value
+	}
+	return labels, nil
+}

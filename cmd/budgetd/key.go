@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
+)
+
+func newKeyCommand(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Create, list and revoke API keys",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newKeyCreateCommand(s), newKeyListCommand(s), newKeyRevokeCommand(s))
+	return cmd
+}
+
+func newKeyCreateCommand(s streams) *cobra.Command {
+	var (
+		accounts []string
+		admin    bool
+		lifetime time.Duration
+		asJSON   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create an API key and print it, this once",
+		Long: `Creates an API key for one or more accounts and prints it. Only its hash is
+stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
+		Example: `  budgetd key create chat-service --account acme
+  budgetd key create ops --admin
+  budgetd key create trial --account acme --expires-in 720h`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n := auth.NewKey{Name: args[0], Role: auth.RoleCaller, Accounts: accounts}
+			switch {
+			case admin && len(accounts) > 0:
+				return usagef(cmd, "--admin reaches every account: leave --account out")
+			case admin:
+				n.Role = auth.RoleAdmin
+			case len(accounts) == 0:
+				return usagef(cmd, "--account is missing (or --admin)")
+			}
+			if cmd.Flags().Changed("expires-in") {
+				if lifetime <= 0 {
+					return usagef(cmd, "--expires-in %v: want a time above zero, such as 720h", lifetime)
+				}
+				n.ExpiresAt = time.Now().Add(lifetime)
+			}
+			return withStores(cmd, func(stores *app.Stores) error {
+				key, secret, err := stores.Keys.Create(cmd.Context(), n)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(cmd, asJSON, s.out) {
+					return json.NewEncoder(s.out).Encode(map[string]any{"id": key.ID, "key": secret.Reveal(), "accounts": key.Accounts, "role": key.Role})
+				}
+				fmt.Fprintln(s.err, "This key is shown once. Keep it where secrets are kept:")
+				fmt.Fprintln(s.out, secret.Reveal())
+				return nil
+			})
+		},
+	}
+	addStoreFlags(cmd)
+	cmd.Flags().StringArrayVar(&accounts, "account", nil, "an account that the key reaches; repeat for more")
+	cmd.Flags().BoolVar(&admin, "admin", false, "an admin key, which reaches everything")
+	cmd.Flags().DurationVar(&lifetime, "expires-in", 0, "how long the key works; for good if not given")
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+func newKeyListCommand(s streams) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List API keys, without the keys themselves",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withStores(cmd, func(stores *app.Stores) error {
+				var keys []auth.Key
+				for after, more := "", true; more; {
+					page, err := stores.Keys.List(cmd.Context(), after, auth.MaxListKeys)
+					if err != nil {
+						return err
+					}
+					keys = append(keys, page...)
+					if more = len(page) == auth.MaxListKeys; more {
+						after = page[len(page)-1].ID
+					}
+				}
+				if wantsJSON(cmd, asJSON, s.out) {
+					return printKeysJSON(s, keys)
+				}
+				t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "ENDS IN", "CREATED", "STATE")
+				for _, k := range keys {
+					t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, k.CreatedAt.Local().Format(time.DateTime), keyState(k)})
+				}
+				t.Render()
+				return nil
+			})
+		},
+	}
+	addStoreFlags(cmd)
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+func keyState(k auth.Key) string {
+	switch {
+	case !k.RevokedAt.IsZero():
+		return "revoked " + k.RevokedAt.Local().Format(time.DateTime)
+	case k.ExpiresAt.IsZero():
+		return "works"
+	case time.Now().Before(k.ExpiresAt):
+		return "until " + k.ExpiresAt.Local().Format(time.DateTime)
+	}
+	return "expired"
+}
+
+func printKeysJSON(s streams, keys []auth.Key) error {
+	type row struct {
+		ID        string     `json:"id"`
+		Name      string     `json:"name"`
+		Role      auth.Role  `json:"role"`
+		Accounts  []string   `json:"accounts"`
+		Last4     string     `json:"last4"`
+		CreatedAt time.Time  `json:"createdAt"`
+		ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+		RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	}
+	rows := make([]row, len(keys))
+	for i, k := range keys {
+		rows[i] = row{ID: k.ID, Name: k.Name, Role: k.Role, Accounts: k.Accounts, Last4: k.Last4, CreatedAt: k.CreatedAt}
+		if !k.ExpiresAt.IsZero() {
+			rows[i].ExpiresAt = &keys[i].ExpiresAt
+		}
+		if !k.RevokedAt.IsZero() {
+			rows[i].RevokedAt = &keys[i].RevokedAt
+		}
+	}
+	return json.NewEncoder(s.out).Encode(rows)
+}
+
+func newKeyRevokeCommand(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Revoke an API key; it stops working within a second",
+		Args:  exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStores(cmd, func(stores *app.Stores) error {
+				key, err := stores.Keys.Revoke(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(s.out, "revoked %s (%s)\n", key.ID, key.Name)
+				return nil
+			})
+		},
+	}
+	addStoreFlags(cmd)
+	return cmd
+}

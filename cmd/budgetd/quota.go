@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+func newQuotaCommand(s streams) *cobra.Command {
+	var (
+		to      connection
+		account string
+		labels  []string
+	)
+	cmd := &cobra.Command{
+		Use:   "quota",
+		Short: "Show an account's limits and what is left of them",
+		Long: `Shows every limit that calls of an account with these labels meet: used, held by
+open reservations, left, and when it is whole again.`,
+		Example: `  budgetd quota --account demo
+  budgetd quota --account acme --label model=gpt-4o-mini --label user=7 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request := &budgetv1.GetQuotaRequest{Account: account}
+			var err error
+			if request.Labels, err = parseLabels(cmd, labels); err != nil {
+				return err
+			}
+			client, err := to.open(cmd)
+			if err != nil {
+				return err
+			}
+			answer, err := client.Service().GetQuota(cmd.Context(), connect.NewRequest(request))
+			if err != nil {
+				return to.explain(err)
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, answer.Msg)
+			}
+			showQuota(s, answer.Msg)
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&account, "account", "", "whose; may be left out when the key has one account")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "a label, `name=value`, that selects scoped counters; repeat for more")
+	return cmd
+}
+
+func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
+	fmt.Fprintf(s.out, "account %s, plan %s\n", m.Account, m.Plan)
+	if m.Degraded {
+		fmt.Fprintln(s.err, "degraded: the broker's store does not answer; what is left is not known")
+	}
+	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "OF", "USED", "HELD", "LEFT", "RESETS")
+	for _, limit := range m.Limits {
+		resets := "-"
+		if limit.ResetsAt != nil {
+			resets = limit.ResetsAt.AsTime().Local().Format(time.DateTime)
+		}
+		t.AppendRow([]any{
+			limit.Limit, limit.Scope, limit.Meter, showAmount(limit.Meter, limit.LimitAmount),
+			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), resets,
+		})
+	}
+	t.Render()
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	budget "github.com/budgetd/budgetd/clients/go"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+// call is what reserve and estimate say of a model call.
+type call struct {
+	model     string
+	provider  string
+	prompt    string
+	input     int64
+	maxOutput int64
+}
+
+func (m *call) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&m.model, "model", "", "the model of an LLM call, such as gpt-4o-mini")
+	cmd.Flags().StringVar(&m.provider, "provider", "", "its provider, when the name alone is not clear")
+	cmd.Flags().StringVar(&m.prompt, "prompt-file", "", "`file` with the prompt, - for standard input; it is counted and dropped")
+	cmd.Flags().Int64Var(&m.input, "input-tokens", 0, "the prompt's tokens, when you counted them")
+	cmd.Flags().Int64Var(&m.maxOutput, "max-output-tokens", 0, "the most that the model may generate; its own maximum if not given")
+}
+
+func (m *call) message(cmd *cobra.Command) (*budgetv1.LlmCall, error) {
+	given := cmd.Flags().Changed
+	if m.model == "" {
+		for _, flag := range []string{"provider", "prompt-file", "input-tokens", "max-output-tokens"} {
+			if given(flag) {
+				return nil, usagef(cmd, "--%s needs --model", flag)
+			}
+		}
+		return nil, nil
+	}
+	message := &budgetv1.LlmCall{Model: m.model, Provider: m.provider}
+	switch {
+	case given("prompt-file") == given("input-tokens"):
+		return nil, usagef(cmd, "--model needs either --prompt-file or --input-tokens")
+	case given("prompt-file"):
+		prompt, err := readPrompt(cmd, m.prompt)
+		if err != nil {
+			return nil, err
+		}
+		message.Prompt = &prompt
+	default:
+		message.InputTokens = &m.input
+	}
+	if given("max-output-tokens") {
+		message.MaxOutputTokens = &m.maxOutput
+	}
+	return message, nil
+}
+
+func newReserveCommand(s streams) *cobra.Command {
+	var (
+		to      connection
+		llm     call
+		account string
+		labels  []string
+		amounts []string
+		key     string
+		lease   time.Duration
+		dryRun  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "reserve",
+		Short: "Reserve amounts before a call",
+		Long: `Asks the broker for what a call may use: amounts per meter, or a model call that
+the broker estimates. Prints the reservation, whose id refund takes; on a
+refusal which limit, what is left and when to come back.`,
+		Example: `  budgetd reserve --account demo --amount tokens=4000 --label route=chat
+  budgetd reserve --account demo --amount cost='$0.25' --lease 5m
+  budgetd reserve --account demo --model gpt-4o-mini --prompt-file prompt.txt --max-output-tokens 3000`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request := &budgetv1.ReserveRequest{Account: account, IdempotencyKey: key, DryRun: dryRun}
+			var err error
+			if request.Labels, err = parseLabels(cmd, labels); err != nil {
+				return err
+			}
+			if request.Amounts, err = parseAmounts(cmd, "amount", amounts); err != nil {
+				return err
+			}
+			if request.Llm, err = llm.message(cmd); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("lease") {
+				request.Lease = durationpb.New(lease)
+			}
+			client, err := to.open(cmd)
+			if err != nil {
+				return err
+			}
+			answer, err := client.Service().Reserve(cmd.Context(), connect.NewRequest(request))
+			if err != nil {
+				return to.explain(budget.AsRefusal(err))
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, answer.Msg)
+			}
+			showReservation(s, answer.Msg)
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	llm.addFlags(cmd)
+	cmd.Flags().StringVar(&account, "account", "", "who is billed; may be left out when the key has one account")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "a label of the call, `name=value`; repeat for more")
+	cmd.Flags().StringArrayVar(&amounts, "amount", nil, "what the call may use, `meter=amount`; repeat for more")
+	cmd.Flags().StringVar(&key, "idempotency-key", "", "makes a repeat of this very call harmless")
+	cmd.Flags().DurationVar(&lease, "lease", budget.DefaultLease, "how long it lives without a renew, 1ms to 24h")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what the answer would be and take nothing")
+	return cmd
+}
+
+func showReservation(s streams, m *budgetv1.ReserveResponse) {
+	if m.ReservationId != "" {
+		fmt.Fprintf(s.out, "reservation  %s\n", m.ReservationId)
+		fmt.Fprintf(s.out, "expires      %s (in %s)\n", m.ExpiresAt.AsTime().Local().Format(time.RFC3339), time.Until(m.ExpiresAt.AsTime()).Round(time.Second))
+	} else {
+		fmt.Fprintln(s.out, "would be granted (dry run, nothing is taken)")
+	}
+	if m.Degraded {
+		fmt.Fprintln(s.err, "degraded: the broker's store did not answer; the limits' own rules let the call through")
+	}
+	showHolds(s, m.Holds)
+}
+
+func showHolds(s streams, holds []*budgetv1.Hold) {
+	if len(holds) == 0 {
+		return
+	}
+	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "HELD", "LEFT")
+	for _, h := range holds {
+		left := "-"
+		if h.Remaining != nil {
+			left = showAmount(h.Meter, *h.Remaining)
+		}
+		t.AppendRow([]any{h.Limit, h.Scope, h.Meter, showAmount(h.Meter, h.Amount), left})
+	}
+	t.Render()
+}
+
+func readPrompt(cmd *cobra.Command, path string) (string, error) {
+	if path == "-" {
+		return readAll(cmd.InOrStdin(), "standard input")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("--prompt-file: %w", err)
+	}
+	defer file.Close()
+	return readAll(file, path)
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// newTable makes a table in the one style of this program: no borders, so that
+// columns can be cut and copied.
+func newTable(out io.Writer, header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(out)
+	t.SetStyle(table.StyleDefault)
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t.Style().Format.Header = 0
+	t.Style().Box.PaddingLeft = ""
+	t.Style().Box.PaddingRight = "  "
+	t.AppendHeader(table.Row(header))
+	return t
+}
+
+// showAmount prints an amount for people: money in dollars, counts with
+// separators.
+func showAmount(meter string, amount int64) string {
+	if meter == string(quota.MeterCost) {
+		return quota.NanoUSD(amount).String()
+	}
+	digits := strconv.FormatInt(amount, 10)
+	sign := ""
+	if amount < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	var grouped strings.Builder
+	for i, digit := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			grouped.WriteByte(',')
+		}
+		grouped.WriteRune(digit)
+	}
+	return sign + grouped.String()
+}

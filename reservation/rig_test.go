@@ -1,0 +1,292 @@
+package reservation_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/sqliteledger"
+	"github.com/budgetd/budgetd/migrations"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/quota/policyfile"
+	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/reservation/memstore"
+	"github.com/budgetd/budgetd/reservation/storetest"
+)
+
+// rig is a broker on the embedded engine and a real ledger file, under a clock
+// that moves when told to. Engine and ledger can be replaced or taken away
+// while it runs, as happens to those on a network.
+type rig struct {
+	*reservation.Broker
+	tb      testing.TB
+	clock   *storetest.Clock
+	engine  *swappedStore
+	ledger  *swappedLedger
+	policy  *fixedPolicy
+	sweeper *reservation.Sweeper
+}
+
+type fixedPolicy struct{ atomic.Pointer[quota.Policy] }
+
+func (p *fixedPolicy) Current() *quota.Policy { return p.Load() }
+
+type testKeys struct {
+	current uint16
+	keys    map[uint16][]byte
+}
+
+func (k testKeys) Current() (uint16, []byte) { return k.current, k.keys[k.current] }
+func (k testKeys) ByID(id uint16) ([]byte, bool) {
+	key, ok := k.keys[id]
+	return key, ok
+}
+
+var oneKey = testKeys{current: 7, keys: map[uint16][]byte{7: []byte("0123456789abcdef0123456789abcdef")}}
+
+// swappedStore passes calls to whatever engine is in it, and can drop their
+// answers or fail them outright.
+type swappedStore struct {
+	reservation.Store
+	silent     atomic.Bool // calls fail without any effect
+	loseAnswer atomic.Bool // calls have their effect and their answer is lost, once
+	noConfirm  atomic.Bool // Confirm fails without any effect
+}
+
+func (s *swappedStore) fail() error {
+	if s.silent.Load() {
+		return reservation.ErrUnavailable
+	}
+	return nil
+}
+
+func answered[A any](s *swappedStore, answer A, err error) (A, error) {
+	if s.loseAnswer.CompareAndSwap(true, false) {
+		var none A
+		return none, reservation.ErrUnavailable
+	}
+	return answer, err
+}
+
+func (s *swappedStore) Reserve(ctx context.Context, r reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+	if err := s.fail(); err != nil {
+		return reservation.ReserveAnswer{}, err
+	}
+	answer, err := s.Store.Reserve(ctx, r)
+	return answered(s, answer, err)
+}
+
+func (s *swappedStore) Refund(ctx context.Context, r reservation.RefundRequest) (reservation.RefundAnswer, error) {
+	if err := s.fail(); err != nil {
+		return reservation.RefundAnswer{}, err
+	}
+	answer, err := s.Store.Refund(ctx, r)
+	return answered(s, answer, err)
+}
+
+func (s *swappedStore) Confirm(ctx context.Context, r reservation.ConfirmRequest) (reservation.ConfirmVerdict, error) {
+	if s.silent.Load() || s.noConfirm.Load() {
+		return 0, reservation.ErrUnavailable
+	}
+	return s.Store.Confirm(ctx, r)
+}
+
+func (s *swappedStore) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
+	if err := s.fail(); err != nil {
+		return nil, time.Time{}, err
+	}
+	return s.Store.Levels(ctx, account, holds)
+}
+
+// swappedLedger can fail its Appends, before or after they have their effect.
+type swappedLedger struct {
+	ledger.Ledger
+	silent     atomic.Bool
+	loseAnswer atomic.Bool
+}
+
+func (l *swappedLedger) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
+	if l.silent.Load() {
+		return nil, ledger.ErrUnavailable
+	}
+	verdicts, err := l.Ledger.Append(ctx, closings)
+	if l.loseAnswer.CompareAndSwap(true, false) {
+		return nil, ledger.ErrUnavailable
+	}
+	return verdicts, err
+}
+
+func newRig(tb testing.TB, policyYAML string) *rig {
+	tb.Helper()
+	r := &rig{tb: tb, clock: storetest.NewClock(), policy: &fixedPolicy{}}
+	r.setPolicy(policyYAML)
+	r.engine = &swappedStore{Store: r.newEngine()}
+	r.ledger = &swappedLedger{Ledger: newLedger(tb)}
+	r.Broker = reservation.NewBroker(
+		reservation.Parts{Store: r.engine, Ledger: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey},
+		reservation.Config{Now: r.clock.Now, Deadline: 5 * time.Second},
+	)
+	tb.Cleanup(func() { r.Close(context.Background()) })
+	r.sweeper = reservation.NewSweeper(r.Broker)
+	return r
+}
+
+// oneEstimator is shared: it is immutable, and reading the catalogue takes time.
+var oneEstimator = sync.OnceValue(func() *estimator.Estimator {
+	e, err := estimator.New(estimator.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return e
+})
+
+func (r *rig) newEngine() reservation.Store {
+	r.tb.Helper()
+	engine, err := memstore.New(memstore.Config{Clock: r.clock.Now})
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	return engine
+}
+
+func (r *rig) setPolicy(text string) {
+	r.tb.Helper()
+	document, err := policyfile.Parse([]byte(text))
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	policy, err := document.Policy(1)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	r.policy.Store(policy)
+}
+
+func newLedger(tb testing.TB) ledger.Ledger {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "ledger.db")
+	db, err := sqliteledger.OpenFile(path, 5*time.Second)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	migrate(tb, db)
+	l, err := sqliteledger.Open(context.Background(), sqliteledger.Config{Path: path})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { l.Close() })
+	return l
+}
+
+func migrate(tb testing.TB, db *sql.DB) {
+	tb.Helper()
+	if _, err := migrations.Up(context.Background(), db, migrations.SQLite); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// reserve grants or fails the test.
+func (r *rig) reserve(ask reservation.Ask) *reservation.Grant {
+	r.tb.Helper()
+	d, err := r.Reserve(context.Background(), ask)
+	if err != nil {
+		r.tb.Fatalf("Reserve: %v", err)
+	}
+	if d.Refusal != nil {
+		r.tb.Fatalf("Reserve: refused: %+v", *d.Refusal)
+	}
+	return d.Grant
+}
+
+func (r *rig) refused(ask reservation.Ask) *reservation.RefusedLimit {
+	r.tb.Helper()
+	d, err := r.Reserve(context.Background(), ask)
+	if err != nil {
+		r.tb.Fatalf("Reserve: %v", err)
+	}
+	if d.Refusal == nil {
+		r.tb.Fatalf("Reserve: granted: %+v", *d.Grant)
+	}
+	return d.Refusal
+}
+
+func (r *rig) refund(id string, usage reservation.Usage) reservation.Receipt {
+	r.tb.Helper()
+	receipt, err := r.Refund(context.Background(), id, usage)
+	if err != nil {
+		r.tb.Fatalf("Refund: %v", err)
+	}
+	return receipt
+}
+
+func (r *rig) overview(labels map[string]string) map[string]reservation.LimitStatus {
+	r.tb.Helper()
+	view, err := r.Overview(context.Background(), "acme", labels)
+	if err != nil {
+		r.tb.Fatalf("Overview: %v", err)
+	}
+	byName := map[string]reservation.LimitStatus{}
+	for _, limit := range view.Limits {
+		byName[limit.Limit] = limit
+	}
+	return byName
+}
+
+func (r *rig) totals() quota.Amounts {
+	r.tb.Helper()
+	view, err := r.Overview(context.Background(), "acme", nil)
+	if err != nil {
+		r.tb.Fatalf("Overview: %v", err)
+	}
+	return view.Totals
+}
+
+// settled sweeps until nothing waits, as the passing of time would.
+func (r *rig) settled() {
+	r.tb.Helper()
+	for range 20 {
+		r.clock.Add(reservation.OutboxRetry)
+		for more := true; more; {
+			var err error
+			if more, err = r.sweeper.Sweep(context.Background()); err != nil {
+				r.tb.Fatalf("Sweep: %v", err)
+			}
+		}
+	}
+}
+
+// balanced fails unless, with nothing open, every quota counter shows exactly
+// what the ledger holds, and the ledger's rows are the sums of their entries.
+func (r *rig) balanced() {
+	r.tb.Helper()
+	for name, limit := range r.overview(nil) {
+		if limit.Kind != quota.KindQuota {
+			continue
+		}
+		if limit.Level.Held != 0 || limit.Level.Unposted != 0 || limit.Level.Used != limit.Posted {
+			r.tb.Errorf("quota %s: engine used %d held %d unposted %d, ledger %d", name, limit.Level.Used, limit.Level.Held, limit.Level.Unposted, limit.Posted)
+		}
+	}
+	wrong, err := r.ledger.CheckSums(context.Background(), "acme")
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	if len(wrong) > 0 {
+		r.tb.Errorf("usage rows that are not the sum of their entries: %+v", wrong)
+	}
+}
+
+func tokens(n quota.Amount) reservation.Ask {
+	return reservation.Ask{Account: "acme", Amounts: quota.Amounts{quota.MeterTokens: n}}
+}
+
+func used(n quota.Amount) reservation.Usage {
+	return reservation.Usage{Amounts: quota.Amounts{quota.MeterTokens: n}}
+}

@@ -1,0 +1,150 @@
+package reservation
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/quota"
+)
+
+type tokenKeys map[uint16][]byte
+
+func (k tokenKeys) Current() (uint16, []byte)     { return 1, k[1] }
+func (k tokenKeys) ByID(id uint16) ([]byte, bool) { key, ok := k[id]; return key, ok }
+
+func someToken(t *rapid.T) *reservationToken {
+	text := rapid.StringN(0, 20, 40)
+	amount := rapid.Map(rapid.Int64Range(0, int64(quota.MaxAmount)), func(n int64) quota.Amount { return quota.Amount(n) })
+	token := &reservationToken{
+		ID:           NewID(time.UnixMicro(rapid.Int64Range(0, 4e15).Draw(t, "minted"))),
+		Account:      text.Draw(t, "account"),
+		Lease:        time.Duration(rapid.Int64Range(1, 86_400_000_000).Draw(t, "lease")) * time.Microsecond,
+		Retention:    10 * time.Minute,
+		Degraded:     rapid.Bool().Draw(t, "degraded"),
+		Charge:       rapid.Bool().Draw(t, "charge"),
+		TotalsPeriod: "m2026-11-01",
+		Labels:       rapid.MapOfN(text, text, 1, 5).Draw(t, "labels"),
+		Asked:        rapid.MapOfN(rapid.Map(text, func(s string) quota.Meter { return quota.Meter(s) }), amount, 0, 8).Draw(t, "asked"),
+		Holds:        []plannedHold{},
+	}
+	if rapid.Bool().Draw(t, "priced") {
+		token.PriceVersion = "v"
+		token.Price = &estimator.Price{Provider: "p", Model: "m", Version: "v", Base: estimator.Rates{Input: 3, Output: 1e12}, Tiers: []estimator.Tier{{Above: 200_000, Rates: estimator.Rates{Input: 6}}}}
+	}
+	for range rapid.IntRange(0, 10).Draw(t, "holds") {
+		h := plannedHold{Name: text.Draw(t, "name"), Meter: quota.MeterCost, Weight: 5}
+		h.Counter = Counter{Pool: text.Draw(t, "pool"), Limit: text.Draw(t, "limit"), Scope: text.Draw(t, "scope")}
+		h.Amount = amount.Draw(t, "amount")
+		h.OnExpiry = quota.ExpiryGiveBack
+		switch h.Kind = quota.Kind(rapid.IntRange(1, 3).Draw(t, "kind")); h.Kind {
+		case quota.KindBucket:
+			h.Bucket = quota.Bucket{Capacity: amount.Draw(t, "capacity"), Refill: 250, PerMicros: 3}
+		case quota.KindSlots:
+			h.Max, h.OnExpiry = 20, quota.ExpiryCharge
+		case quota.KindQuota:
+			h.Max = amount.Draw(t, "max")
+			h.Period = quota.Period{Key: "m2026-11-15", Start: time.UnixMicro(1).UTC(), End: time.UnixMicro(2).UTC()}
+		}
+		token.Holds = append(token.Holds, h)
+	}
+	return token
+}
+
+func TestTokenRoundTrip(t *testing.T) {
+	keys := tokenKeys{1: []byte("a secret of the ledger's store!!")}
+	rapid.Check(t, func(t *rapid.T) {
+		token := someToken(t)
+		raw, err := token.seal(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, _, err := openTokenText(tokenText(raw), keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(token, back) {
+			t.Fatalf("\n%+v\n%+v", token, back)
+		}
+		// Any change of any byte is noticed, whoever made it.
+		at := rapid.IntRange(0, len(raw)-1).Draw(t, "at")
+		raw[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "flip"))
+		if _, err := openToken(raw, keys); err == nil {
+			t.Fatalf("a token with byte %d changed is accepted", at)
+		}
+	})
+}
+
+func TestTokenOfAnotherBroker(t *testing.T) {
+	ours, theirs := tokenKeys{1: []byte("ours")}, tokenKeys{1: []byte("theirs")}
+	raw, err := (&reservationToken{Account: "a"}).seal(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openToken(raw, ours); err == nil {
+		t.Error("a token signed with another key is accepted")
+	}
+	if _, err := openToken(raw, tokenKeys{2: []byte("theirs")}); err == nil {
+		t.Error("a token signed with a forgotten key is accepted")
+	}
+}
+
+func TestTokenIsBounded(t *testing.T) {
+	labels := map[string]string{}
+	for len(labels) < quota.MaxLabels {
+		labels[string(rune('a'+len(labels)))] = string(make([]byte, 256))
+	}
+	token := &reservationToken{Account: "a", Labels: labels}
+	for range MaxHolds {
+		token.Holds = append(token.Holds, plannedHold{Name: string(make([]byte, 60))})
+	}
+	if _, err := token.seal(tokenKeys{1: []byte("k")}); err == nil {
+		t.Error("a token above the bound is made")
+	}
+}
+
+func FuzzOpenToken(f *testing.F) {
+	keys := tokenKeys{1: []byte("k")}
+	raw, err := (&reservationToken{Account: "a", Holds: []plannedHold{{Name: "n"}}}).seal(keys)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(tokenText(raw))
+	f.Add("")
+	f.Add("AQAB")
+	f.Fuzz(func(t *testing.T, text string) {
+		if token, _, err := openTokenText(text, keys); err == nil && text != tokenText(raw) {
+			t.Errorf("a made-up token is accepted: %+v", token)
+		}
+	})
+}
+
+// FuzzTokenBody decodes bodies that carry a right signature: what a signed
+// token says must never bring the broker down.
+func FuzzTokenBody(f *testing.F) {
+	keys := tokenKeys{1: []byte("k")}
+	raw, err := (&reservationToken{Account: "a", Asked: quota.Amounts{"tokens": 1}, Holds: []plannedHold{{Name: "n"}}}).seal(keys)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw[:len(raw)-tokenMACBytes])
+	f.Fuzz(func(t *testing.T, signed []byte) {
+		_, _ = openToken(append(signed, tokenMAC(keys[1], signed)...), keys)
+	})
+}
+
+func FuzzOutcome(f *testing.F) {
+	f.Add(outcome{Charged: quota.Amounts{"tokens": 1}, Actual: []quota.Amount{1, 2}}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := decodeOutcome(b)
+		if err != nil {
+			return
+		}
+		if again, err := decodeOutcome(o.encode()); err != nil || !reflect.DeepEqual(o, again) {
+			t.Errorf("%+v became %+v, %v", o, again, err)
+		}
+	})
+}
