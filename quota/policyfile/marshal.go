@@ -1,127 +1,188 @@
 package policyfile
 
 import (
+	"bytes"
 	"fmt"
-
-	"github.com/goccy/go-yaml"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/budgetd/budgetd/quota"
 )
 
 // Marshal writes the document as YAML that [Parse] reads back as the same
-// document, sorted as it is. It fails for a document that Parse would refuse.
+// document: one line a limit, limits before quotas. It fails for a document
+// that Parse would refuse.
+//
+// It quotes for itself: the YAML library leaves texts bare, such as "? x",
+// that its own reader then takes for something else.
 func Marshal(d *Document) ([]byte, error) {
-	var file yaml.MapSlice
+	var b bytes.Buffer
 	if len(d.Plans) > 0 {
-		var plans yaml.MapSlice
-		for _, plan := range d.Plans {
-			limits, quotas := marshalLimits(plan.Limits)
-			body := yaml.MapSlice{{Key: "limits", Value: limits}}
-			if len(quotas) > 0 {
-				body = append(body, yaml.MapItem{Key: "quotas", Value: quotas})
-			}
-			plans = append(plans, yaml.MapItem{Key: plan.Name, Value: body})
+		b.WriteString("plans:\n")
+	}
+	for _, plan := range d.Plans {
+		fmt.Fprintf(&b, "  %s:\n", scalar(plan.Name))
+		if len(plan.Limits) == 0 {
+			b.WriteString("    limits: []\n")
 		}
-		file = append(file, yaml.MapItem{Key: "plans", Value: plans})
+		writeLimits(&b, plan.Limits)
 	}
 	if len(d.Pools) > 0 {
-		var pools yaml.MapSlice
-		for _, pool := range d.Pools {
-			pools = append(pools, yaml.MapItem{Key: pool.Name, Value: marshalLimit(pool.Limit, false)})
-		}
-		file = append(file, yaml.MapItem{Key: "pools", Value: pools})
+		b.WriteString("pools:\n")
+	}
+	for _, pool := range d.Pools {
+		fmt.Fprintf(&b, "  %s: %s\n", scalar(pool.Name), flowLimit(pool.Limit, false))
 	}
 	if len(d.Accounts) > 0 {
-		var accounts yaml.MapSlice
-		for _, account := range d.Accounts {
-			accounts = append(accounts, yaml.MapItem{Key: account.Name, Value: marshalAccount(account)})
+		b.WriteString("accounts:\n")
+	}
+	for _, account := range d.Accounts {
+		fmt.Fprintf(&b, "  %s:\n    plan: %s\n", scalar(account.Name), scalar(account.Plan))
+		if account.TimeZone != "" {
+			fmt.Fprintf(&b, "    time_zone: %s\n", scalar(account.TimeZone))
 		}
-		file = append(file, yaml.MapItem{Key: "accounts", Value: accounts})
+		if account.AnchorDay != 0 {
+			fmt.Fprintf(&b, "    anchor_day: %d\n", account.AnchorDay)
+		}
+		writeLimits(&b, account.Overrides)
 	}
-	data, err := yaml.MarshalWithOptions(file, yaml.Indent(2), yaml.IndentSequence(true))
-	if err != nil {
-		return nil, fmt.Errorf("write the policy as YAML: %w", err)
+	if _, err := Parse(b.Bytes()); err != nil {
+		return nil, fmt.Errorf("the policy can't be written as a file: %w", err)
 	}
-	if _, err := Parse(data); err != nil {
-		return nil, fmt.Errorf("the policy can't be written as YAML: %w", err)
-	}
-	return data, nil
+	return b.Bytes(), nil
 }
 
-// marshalLimits splits limits into what the file calls limits and quotas.
-// Between the two the order is the file's: limits come first.
-func marshalLimits(all []quota.Limit) (limits, quotas []yaml.MapSlice) {
-	limits = []yaml.MapSlice{}
-	for _, limit := range all {
-		if limit.Kind == quota.KindQuota {
-			quotas = append(quotas, marshalLimit(limit, true))
-		} else {
-			limits = append(limits, marshalLimit(limit, true))
+func writeLimits(b *bytes.Buffer, all []quota.Limit) {
+	for _, section := range []struct {
+		key   string
+		quota bool
+	}{{"limits", false}, {"quotas", true}} {
+		open := false
+		for _, limit := range all {
+			if (limit.Kind == quota.KindQuota) != section.quota {
+				continue
+			}
+			if !open {
+				fmt.Fprintf(b, "    %s:\n", section.key)
+				open = true
+			}
+			fmt.Fprintf(b, "      - %s\n", flowLimit(limit, true))
 		}
 	}
-	return limits, quotas
 }
 
-func marshalLimit(limit quota.Limit, named bool) yaml.MapSlice {
-	var fields yaml.MapSlice
-	add := func(key string, value any) { fields = append(fields, yaml.MapItem{Key: key, Value: value}) }
+// flow collects the fields of a mapping on one line.
+type flow []string
+
+func (f *flow) add(key, value string) { *f = append(*f, scalar(key)+": "+value) }
+
+func (f flow) String() string { return "{" + strings.Join(f, ", ") + "}" }
+
+func flowLimit(limit quota.Limit, named bool) string {
+	var fields flow
 	if named {
-		add("name", limit.Name)
+		fields.add("name", scalar(limit.Name))
 	}
-	add("meter", string(limit.Meter))
+	fields.add("meter", scalar(string(limit.Meter)))
+	// Amounts and rates are of digits, letters, '$', '.' and '/' only.
 	switch limit.Kind {
 	case quota.KindBucket:
-		add("rate", quota.FormatRate(limit.Meter, limit.Rate))
+		fields.add("rate", quota.FormatRate(limit.Meter, limit.Rate))
 		if limit.Burst != 0 {
-			add("burst", quota.FormatAmount(limit.Meter, limit.Burst))
+			fields.add("burst", quota.FormatAmount(limit.Meter, limit.Burst))
 		}
 	case quota.KindSlots:
-		add("max", quota.FormatAmount(limit.Meter, limit.Max))
+		fields.add("max", quota.FormatAmount(limit.Meter, limit.Max))
 	case quota.KindQuota:
-		add("amount", quota.FormatAmount(limit.Meter, limit.Max))
-		add("period", string(limit.Period))
+		fields.add("amount", quota.FormatAmount(limit.Meter, limit.Max))
+		fields.add("period", scalar(string(limit.Period)))
 	}
 	if len(limit.Per) > 0 {
-		add("per", limit.Per)
+		fields.add("per", flowList(limit.Per))
 	}
 	if len(limit.Match) > 0 {
-		add("match", limit.Match)
+		fields.add("match", flowMatch(limit.Match))
 	}
 	if len(limit.Costs) > 0 {
-		var costs []yaml.MapSlice
-		for _, rule := range limit.Costs {
-			var cost yaml.MapSlice
+		rules := make([]string, len(limit.Costs))
+		for i, rule := range limit.Costs {
+			var cost flow
 			if len(rule.Match) > 0 {
-				cost = append(cost, yaml.MapItem{Key: "match", Value: rule.Match})
+				cost.add("match", flowMatch(rule.Match))
 			}
-			costs = append(costs, append(cost, yaml.MapItem{Key: "weight", Value: int64(rule.Weight)}))
+			cost.add("weight", strconv.FormatInt(int64(rule.Weight), 10))
+			rules[i] = cost.String()
 		}
-		add("costs", costs)
+		fields.add("costs", "["+strings.Join(rules, ", ")+"]")
 	}
 	if limit.WhenDown != "" {
-		add("when_down", string(limit.WhenDown))
+		fields.add("when_down", scalar(string(limit.WhenDown)))
 	}
 	if limit.OnExpiry != "" {
-		add("on_expiry", string(limit.OnExpiry))
+		fields.add("on_expiry", scalar(string(limit.OnExpiry)))
 	}
-	return fields
+	return fields.String()
 }
 
-func marshalAccount(account quota.Account) yaml.MapSlice {
-	fields := yaml.MapSlice{{Key: "plan", Value: account.Plan}}
-	add := func(key string, value any) { fields = append(fields, yaml.MapItem{Key: key, Value: value}) }
-	if account.TimeZone != "" {
-		add("time_zone", account.TimeZone)
+func flowMatch(match map[string][]string) string {
+	var fields flow
+	for _, label := range slices.Sorted(maps.Keys(match)) {
+		if values := match[label]; len(values) == 1 {
+			fields.add(label, scalar(values[0]))
+		} else {
+			fields.add(label, flowList(values))
+		}
 	}
-	if account.AnchorDay != 0 {
-		add("anchor_day", account.AnchorDay)
+	return fields.String()
+}
+
+func flowList(texts []string) string {
+	scalars := make([]string, len(texts))
+	for i, text := range texts {
+		scalars[i] = scalar(text)
 	}
-	limits, quotas := marshalLimits(account.Overrides)
-	if len(limits) > 0 {
-		add("limits", limits)
+	return "[" + strings.Join(scalars, ", ") + "]"
+}
+
+// scalar writes a text bare where every YAML reader takes it for that text,
+// else in double quotes.
+func scalar(text string) string {
+	if isBare(text) {
+		return text
 	}
-	if len(quotas) > 0 {
-		add("quotas", quotas)
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08X`, r)
+		}
 	}
-	return fields
+	b.WriteByte('"')
+	return b.String()
+}
+
+func isBare(text string) bool {
+	switch strings.ToLower(text) {
+	case "", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "inf", "nan":
+		return false
+	}
+	for i := range len(text) {
+		c := text[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || ('0' > c || c > '9') && strings.IndexByte("_-./", c) < 0) {
+			return false
+		}
+	}
+	return true
 }

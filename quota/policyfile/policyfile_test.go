@@ -392,7 +392,7 @@ func drawLimit(t *rapid.T, name string, kind quota.Kind) quota.Limit {
 
 func drawMatch(t *rapid.T) map[string][]string {
 	value := rapid.OneOf(
-		rapid.SampledFrom([]string{"", "*", "null", "~", "true", "7", "007", "1.50", "1_0", ".inf", "-", "- a", "a: b", "a #b", "#", "&a", "*", "!x", "|", ">", "%", "@", "`", "'", `"`, `\`, " ", " a ", "a  b", "{", "[a]", ",", "?", "---", "...", "=", "<<", "2026-11-15", "é", "\u00a0", "\u2028", "日本", "12:30", "x*"}),
+		rapid.SampledFrom([]string{"", "*", "null", "~", "true", "7", "007", "1.50", "1_0", ".inf", "-", "- a", "a: b", "a #b", "#", "&a", "*", "!x", "|", ">", "%", "@", "`", "'", `"`, `\`, " ", " a ", "a  b", "{", "[a]", ",", "?", "---", "...", "=", "<<", "2026-11-15", "é", "\u00a0", "\u2028", "\ufeff", "\U000e0001", "日本", "12:30", "x*"}),
 		rapid.StringMatching(`[ -)+-~]{0,12}`),
 		rapid.StringMatching(`[a-z ]{0,120}`),
 	)
