@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/concurrency"
+	"github.com/budgetd/budgetd/reservation/redisstore"
 )
 
 // Setting is one thing that an operator may set.
@@ -134,7 +135,7 @@ var settings = []Setting{
 	{
 		Name: "redis", Type: "URL", Secret: true, Bound: "redis:// or rediss:// URL, or empty; needs postgres",
 		Usage:    "`URL` of the Redis that brokers share; none: this broker's memory",
-		Doc:      "The Redis that keeps reservations and counters for all brokers: redis://user:password@host:port/db, rediss:// for TLS. More nodes follow as ?addr=host:port&addr=host:port; with them, or with ?cluster=true, it is a Redis Cluster; with ?master_name=NAME the addresses are those of Sentinels. Empty: this broker's memory, for a broker that runs alone.",
+		Doc:      "The Redis that keeps reservations and counters for all brokers: redis://user:password@host:port/db, rediss:// for TLS. redis://host1:port,host2:port?cluster=true is a Redis Cluster by some of its nodes, redis://host1:port,host2:port?master=NAME the master that these Sentinels name. Timeouts are tight by default, and are set with the parameters dial_timeout, read_timeout, write_timeout and pool_timeout. Empty: this broker's memory, for a broker that runs alone.",
 		standard: fixed(""),
 		set: func(c *Config, v string) error {
 			c.Redis = NewURL(v)
@@ -165,7 +166,7 @@ var settings = []Setting{
 		Name: "key_prefix", Type: "text", Bound: "1 to 64 of letters, digits, '.', '_', ':' and '-'",
 		Usage:    "`prefix` of every key in Redis",
 		Doc:      "What every key in Redis begins with. Brokers that share a Redis and a PostgreSQL share it; another budgetd in the same Redis needs another.",
-		standard: fixed("budgetd"),
+		standard: fixed("budgetd:"),
 		set: func(c *Config, v string) error {
 			c.KeyPrefix = v
 			if !prefixes.MatchString(v) {
@@ -390,37 +391,20 @@ func IsLoopback(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// checkRedis refuses an address without repeating it: it may hold a password,
-// which is why errors of package url, which quote it, are not passed on.
+// checkRedis refuses an address without repeating it, since it may hold a
+// password.
 func checkRedis(text string) error {
 	if text == "" {
 		return nil
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || (u.Scheme != "redis" && u.Scheme != "rediss") {
-		return errors.New("is not a URL such as redis://user:password@host:6379/0; percent-encode special characters of the password")
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return errors.New("has options that are no query, such as ?addr=host:6379")
-	}
-	for option := range query {
-		if option != "addr" && option != "cluster" && option != "master_name" {
-			return fmt.Errorf("has the option %.40q; only addr, cluster and master_name are known, timeouts are the broker's own", option)
+	if _, rest, ok := strings.Cut(text, "://"); ok {
+		// A password with a bare '/' or '?' would be taken for a database.
+		if end := strings.IndexAny(rest, "/?"); end >= 0 && strings.Contains(rest[end:], "@") {
+			return errors.New("has an '@' after the host; percent-encode special characters of the user and the password")
 		}
 	}
-	if cluster := query.Get("cluster"); cluster != "" && cluster != "true" {
-		return errors.New("has an option cluster that is not true; leave it out for a single Redis")
-	}
-	if query.Has("cluster") && query.Has("master_name") {
-		return errors.New("has both cluster and master_name; a Redis Cluster needs no Sentinel")
-	}
-	if path := strings.Trim(u.Path, "/"); path != "" {
-		if n, err := strconv.Atoi(path); err != nil || n < 0 {
-			return errors.New("has a path that is not the number of a database")
-		} else if n != 0 && (query.Has("cluster") || len(query["addr"]) > 0 && !query.Has("master_name")) {
-			return errors.New("names a database; a Redis Cluster has only database 0")
-		}
+	if _, err := redisstore.Options(text); err != nil {
+		return fmt.Errorf("can't be used: %s", strings.TrimPrefix(err.Error(), "redis URL: "))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"log/slog"
-	"net/url"
 	"regexp"
 	"strings"
 )
@@ -24,40 +23,59 @@ func (u URL) Reveal() string { return u.text }
 // IsSet says whether there is an address.
 func (u URL) IsSet() bool { return u.text != "" }
 
-// keyword finds what may be shown of the keyword form of a PostgreSQL
-// address, "host=x password=y". Quoted values may hold anything: an address
-// with a quote is not shown at all.
-var keyword = regexp.MustCompile(`^(host|port|dbname)=[A-Za-z0-9._/:,-]+$`)
+var (
+	// hostPort is what may be shown of one host of an address.
+	hostPort = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{1,5})?$`)
+	// database is what may be shown of its path.
+	database = regexp.MustCompile(`^[A-Za-z0-9_-]*$`)
+	// keyword is what may be shown of the keyword form of a PostgreSQL address,
+	// "host=x password=y".
+	keyword = regexp.MustCompile(`^(?:host|port|dbname)=[A-Za-z0-9._/:,-]+$`)
+)
 
-// String returns scheme, host and path of the address: neither the user's
-// password nor any option, which may hold one too.
+const hidden = "[hidden]"
+
+// String returns scheme, hosts and database of the address: no user, no
+// password and no option, which may hold one too. What does not look like that
+// is hidden altogether.
 func (u URL) String() string {
 	if u.text == "" {
 		return ""
 	}
-	if parsed, err := url.Parse(u.text); err == nil && parsed.Scheme != "" {
-		shown := url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}
-		if parsed.User != nil && parsed.User.Username() != "" {
-			shown.User = url.User(parsed.User.Username())
-		}
-		return shown.String()
+	scheme, rest, isURL := strings.Cut(u.text, "://")
+	if !isURL {
+		return keywordsShown(u.text)
 	}
-	shown := ""
-	if !strings.ContainsAny(u.text, `'"\`) {
-		for _, word := range strings.Fields(u.text) {
-			if !keyword.MatchString(word) {
-				continue
-			}
-			if shown != "" {
-				shown += " "
-			}
-			shown += word
+	rest, _, _ = strings.Cut(rest, "?")
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	hosts, path, _ := strings.Cut(rest, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if !hostPort.MatchString(host) {
+			return hidden
 		}
 	}
-	if shown == "" {
-		return "[hidden]"
+	if !database.MatchString(path) || !database.MatchString(scheme) {
+		return hidden
 	}
-	return shown
+	if path != "" {
+		path = "/" + path
+	}
+	return scheme + "://" + hosts + path
+}
+
+func keywordsShown(text string) string {
+	var shown []string
+	if !strings.ContainsAny(text, `'"\`) { // quoted values may hold anything
+		for word := range strings.FieldsSeq(text) {
+			if keyword.MatchString(word) {
+				shown = append(shown, word)
+			}
+		}
+	}
+	if len(shown) == 0 {
+		return hidden
+	}
+	return strings.Join(shown, " ")
 }
 
 // Format writes String for every verb.

@@ -1,0 +1,196 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/pgledger"
+	"github.com/budgetd/budgetd/ledger/sqliteledger"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/quota/policyfile"
+	"github.com/budgetd/budgetd/quota/policystore"
+	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/reservation/memstore"
+)
+
+// openServers opens the store and the engine, or says everything that is wrong
+// with both at once.
+func (a *App) openServers(ctx context.Context, options Options) (*Stores, reservation.Store, error) {
+	var problems []error
+	if !a.config.Postgres.IsSet() {
+		if err := os.MkdirAll(a.config.Data, 0o700); err != nil {
+			return nil, nil, fmt.Errorf("data: make the directory: %w", err)
+		}
+		unlock, err := lockDir(a.config.Data)
+		if err != nil {
+			return nil, nil, err
+		}
+		a.opened("the lock of the data directory", unlock)
+	}
+	stores, err := openStores(ctx, a.config, auth.KeysConfig{Clock: options.Clock, Registerer: a.registry, Log: a.log}, options.Clock)
+	if err != nil {
+		problems = append(problems, err)
+	} else {
+		a.opened("the database", stores.Close)
+	}
+	engine, err := a.openEngine(ctx, options.Clock)
+	if err != nil {
+		problems = append(problems, err)
+	}
+	if len(problems) > 0 {
+		return nil, nil, lines(flatten(problems))
+	}
+	return stores, engine, nil
+}
+
+// flatten turns joined errors into a list.
+func flatten(errs []error) []error {
+	var flat []error
+	for _, err := range errs {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			flat = append(flat, flatten(joined.Unwrap())...)
+			continue
+		}
+		flat = append(flat, err)
+	}
+	return flat
+}
+
+func (a *App) openEngine(ctx context.Context, clock func() time.Time) (reservation.Store, error) {
+	if a.config.Redis.IsSet() {
+		engine, err := openRedis(ctx, a.config, a.registry)
+		if err != nil {
+			return nil, err
+		}
+		a.opened("the engine", engine.Close)
+		return reservation.Guard(engine, reservation.GuardConfig{Registerer: a.registry, Logger: a.log}), nil
+	}
+	engine, err := memstore.New(memstore.Config{Clock: clock, Registerer: a.registry})
+	if err != nil {
+		return nil, err
+	}
+	a.opened("the engine", engine.Close)
+	return engine, nil
+}
+
+func (a *App) openLedger(ctx context.Context, stores *Stores, clock func() time.Time) (ledger.Ledger, error) {
+	var books ledger.Ledger
+	var err error
+	if stores.pool != nil {
+		books, err = pgledger.New(ctx, stores.pool, clock())
+	} else {
+		books, err = sqliteledger.Open(ctx, sqliteledger.Config{Path: stores.path, BusyTimeout: busyTimeout})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", stores.Where, err)
+	}
+	a.opened("the ledger", books.Close)
+	committer, err := ledger.NewGroupCommitter(books, ledger.GroupConfig{Metrics: a.registry})
+	if err != nil {
+		return nil, err
+	}
+	a.opened("the group commit", committer.Close)
+	return grouped{books, committer}, nil
+}
+
+// newEstimator counts and prices with the catalogue and what the operator adds.
+func (a *App) newEstimator() (*estimator.Estimator, error) {
+	catalogue, err := estimator.EmbeddedCatalogue()
+	if err != nil {
+		return nil, err
+	}
+	if a.config.Prices != "" {
+		text, err := readBounded(a.config.Prices, 4<<20)
+		if err != nil {
+			return nil, &config.Error{Setting: "prices", Value: a.config.Prices, Problem: err.Error()}
+		}
+		overrides, err := estimator.ParseOverrides(text)
+		if err != nil {
+			return nil, &config.Error{Setting: "prices", Value: a.config.Prices, Problem: err.Error()}
+		}
+		catalogue = catalogue.With(overrides)
+	}
+	settings := estimator.Config{Catalogue: catalogue, Registerer: a.registry, Now: time.Now}
+	if price := a.config.UnknownModelPrice; price > 0 {
+		settings.UnknownModel = &estimator.Ceiling{Input: price, Output: price}
+	}
+	return estimator.New(settings)
+}
+
+// readBounded reads a file that is no larger than most bytes.
+func readBounded(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, errors.New("can't be read: " + innermost(err))
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	switch {
+	case err != nil:
+		return nil, errors.New("can't be read: " + innermost(err))
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("is over %d bytes", most)
+	}
+	return text, nil
+}
+
+// loadPolicy applies what the configuration brings: the demo's policy where
+// there is no demo account yet, or the policy file.
+func (a *App) loadPolicy(ctx context.Context, stores *Stores) error {
+	switch {
+	case a.config.Demo:
+		present, err := stores.Policies.Load(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", stores.Where, err)
+		}
+		if _, known := present.Accounts[quota.DemoAccount]; known {
+			return nil
+		}
+		demo := quota.DemoPolicy()
+		_, err = stores.Policies.Apply(ctx, &policyfile.Document{
+			Plans:    slices.Collect(maps.Values(demo.Plans)),
+			Accounts: slices.Collect(maps.Values(demo.Accounts)),
+		}, policystore.Options{By: "budgetd serve --demo"})
+		if err != nil {
+			return fmt.Errorf("apply the demo policy: %w", err)
+		}
+	case a.config.Policy != "":
+		return a.applyPolicyFile(ctx, stores)
+	}
+	return nil
+}
+
+func (a *App) applyPolicyFile(ctx context.Context, stores *Stores) error {
+	fault := func(err error) error {
+		return &config.Error{Setting: "policy", Value: a.config.Policy, Problem: err.Error()}
+	}
+	text, err := readBounded(a.config.Policy, policyfile.MaxBytes)
+	if err != nil {
+		return fault(err)
+	}
+	document, err := policyfile.Parse(text)
+	if err != nil {
+		return fault(fmt.Errorf("is faulty:\n%w", err))
+	}
+	change, err := stores.Policies.Apply(ctx, document, policystore.Options{By: "budgetd serve --policy"})
+	switch {
+	case errors.Is(err, policystore.ErrUnavailable):
+		return fmt.Errorf("%s: %w", stores.Where, err)
+	case err != nil:
+		return fault(fmt.Errorf("can't be applied:\n%w", err))
+	}
+	if change.Changes() {
+		a.log.Info("the policy file was applied", "file", a.config.Policy, "version", change.Version)
+	}
+	return nil
+}
