@@ -61,8 +61,8 @@ func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where in
 
 // plan packs holds as the scripts keep them, and lists the keys that the
 // counters have of their own. Off a Cluster a pool's counters are keys like
-// others; on it they are with the pool's leg, and the account's plan only names
-// them.
+// others; on it they belong to the pool's leg, which expires by charging, and
+// the account's plan only names them.
 func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte, keys []string) {
 	a := make(args, 0, 16+64*len(holds))
 	a.list(stride * len(holds))
@@ -82,7 +82,7 @@ func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte
 		a.int(int64(where))
 		a.str(ref)
 		a.int(int64(h.Amount))
-		a.bool(h.OnExpiry == quota.ExpiryCharge)
+		a.bool(leg || h.OnExpiry == quota.ExpiryCharge)
 		switch h.Kind {
 		case quota.KindBucket:
 			a.int(int64(h.Bucket.Capacity))

@@ -97,10 +97,11 @@ func (p space) closings(id reservation.ID) string {
 	return p.base + "c:" + p.escaped + ":" + strconv.FormatInt(id.Minted().Unix()/60, 10)
 }
 
-// idempotency is the key of an idempotency key, "" for none.
+// idempotency is the key of an idempotency key. For none it is the account's
+// hash, as a script's keys must all be of one slot.
 func (p space) idempotency(key string) string {
 	if key == "" {
-		return ""
+		return p.hash()
 	}
 	sum := sha256.Sum256([]byte(key))
 	return p.base + "k:" + p.escaped + ":" + hex.EncodeToString(sum[:16])

@@ -11,6 +11,7 @@ type metrics struct {
 	errors    *prometheus.CounterVec
 	loads     prometheus.Counter
 	reclaimed prometheus.Counter
+	legsLeft  prometheus.Counter
 }
 
 // errorKinds are all values of the label kind.
@@ -38,6 +39,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "budgetd_redisstore_reclaimed_total",
 			Help: "Reservations whose lease was found ended, by calls and sweeps.",
 		}),
+		legsLeft: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "budgetd_redisstore_pool_legs_left_total",
+			Help: "Pool legs on a Cluster that could not be settled when their reservation was; their leases end them, charged.",
+		}),
 	}
 	for s := range scriptCount {
 		m.latency[s] = latency.WithLabelValues(s.String())
@@ -45,7 +50,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		return m, nil
 	}
-	return m, errors.Join(registerer.Register(latency), registerer.Register(m.errors), registerer.Register(m.loads), registerer.Register(m.reclaimed))
+	return m, errors.Join(registerer.Register(latency), registerer.Register(m.errors), registerer.Register(m.loads), registerer.Register(m.reclaimed), registerer.Register(m.legsLeft))
 }
 
 func (m *metrics) failed(what script, kind string) {

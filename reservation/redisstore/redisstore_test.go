@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,12 +12,23 @@ import (
 	"github.com/budgetd/budgetd/test/servers"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{}) // servers are killed on purpose here
+	servers.Main(m)
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // patient gives a server on a busy test machine time to answer.
 func patient(tb testing.TB, address string) *redis.UniversalOptions {
 	tb.Helper()
-	opts, err := Options(address + "?dial_timeout=10s&read_timeout=10s&write_timeout=10s&pool_timeout=10s")
+	separator := "?"
+	if strings.Contains(address, "?") {
+		separator = "&"
+	}
+	opts, err := Options(address + separator + "dial_timeout=10s&read_timeout=10s&write_timeout=10s&pool_timeout=10s")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -68,4 +80,26 @@ func TestConformanceSingle(t *testing.T) {
 			},
 		}
 	})
+}
+
+// TestConformanceCluster runs the suite on a Cluster of three primaries.
+func TestConformanceCluster(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB, clock *storetest.Clock) storetest.Engine {
+		cluster := servers.NewRedisCluster(tb, "--enable-debug-command", "yes")
+		s := open(tb, patientCluster(tb, cluster.Addrs()), Config{Clock: clock.Now})
+		return storetest.Engine{
+			Store: s,
+			LoseData: func() {
+				for _, node := range cluster.Nodes {
+					node.FlushAll()
+				}
+			},
+			SplitPools: true,
+		}
+	})
+}
+
+func patientCluster(tb testing.TB, addrs []string) *redis.UniversalOptions {
+	tb.Helper()
+	return patient(tb, "redis://"+strings.Join(addrs, ",")+"?cluster=true")
 }

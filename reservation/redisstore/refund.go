@@ -33,7 +33,7 @@ func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reserv
 	a.bytes(amounts(r.Actual))
 	a.int(int64(len(r.Actual)))
 	keys := []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
-	keys = s.appendPlan(&a, keys, p, r.Holds)
+	keys = s.appendPlan(&a, keys, p, r.Holds, false)
 	a.int(s.idle)
 
 	out, err := s.run(ctx, scriptRefund, keys, a)
@@ -52,10 +52,12 @@ func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reserv
 		if err != nil {
 			return reservation.RefundAnswer{}, err
 		}
-		answer.Levels = showAll(holds, counters.levels(holds), now)
-		if counters.err != nil {
-			return reservation.RefundAnswer{}, counters.err
+		states := counters.levels(holds)
+		if err := errors.Join(counters.err, out.err); err != nil {
+			return reservation.RefundAnswer{}, err
 		}
+		s.settlePools(ctx, holds, &r, states)
+		answer.Levels = showAll(holds, states, now)
 	case answer.Verdict == reservation.RefundSame, answer.Verdict == reservation.RefundConflict:
 		answer.Record = out.record()
 	case answer.Verdict == reservation.RefundUnknown, answer.Verdict == reservation.RefundForgotten:
@@ -69,12 +71,12 @@ func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reserv
 
 // appendPlan adds holds to the argument, or "" if there are none, and the keys
 // that their counters have of their own.
-func (s *Store) appendPlan(a *args, keys []string, p space, holds []reservation.Hold) []string {
+func (s *Store) appendPlan(a *args, keys []string, p space, holds []reservation.Hold, leg bool) []string {
 	if len(holds) == 0 {
 		a.str("")
 		return keys
 	}
-	plan, own := s.plan(p, holds, false)
+	plan, own := s.plan(p, holds, leg)
 	a.bytes(plan)
 	return append(keys, own...)
 }
@@ -100,27 +102,51 @@ func checkClosing(lease, retention time.Duration, actual []quota.Amount, outcome
 	)
 }
 
-// Renew is one script call, and one before it for each pool on a Cluster.
+// Renew is one script call, and two more and one for each pool where pools on a
+// Cluster are held.
 func (s *Store) Renew(ctx context.Context, r reservation.RenewRequest) (reservation.RenewAnswer, error) {
 	if err := checkSpan("lease", r.Lease, time.Millisecond, longestLease); err != nil {
 		return reservation.RenewAnswer{}, err
 	}
 	p := s.account(r.Account)
+	answer, plan, err := s.renew(ctx, p, r.ID, r.Lease, s.cluster != nil)
+	if err != nil || len(plan) == 0 {
+		return answer, err
+	}
+	holds, err := planned(plan)
+	if err != nil {
+		return reservation.RenewAnswer{}, err
+	}
+	if ok, err := s.renewPools(ctx, holds, r.ID, r.Lease); err != nil || !ok {
+		answer.State = reservation.StateExpired
+		return answer, err
+	}
+	reclaimed := answer.Reclaimed
+	answer, _, err = s.renew(ctx, p, r.ID, r.Lease, false)
+	answer.Reclaimed += reclaimed
+	return answer, err
+}
+
+// renew runs the script in one key space. With poolsFirst a reservation that
+// holds from pools elsewhere is not renewed; its plan is returned.
+func (s *Store) renew(ctx context.Context, p space, id reservation.ID, lease time.Duration, poolsFirst bool) (reservation.RenewAnswer, []byte, error) {
 	a := make(args, 0, 128)
 	a.int(s.now())
 	a.str(p.name)
-	a.bytes(r.ID[:])
-	a.int(r.Lease.Microseconds())
+	a.bytes(id[:])
+	a.int(lease.Microseconds())
 	a.int(s.idle)
-	out, err := s.run(ctx, scriptRenew, []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}, a)
+	a.bool(poolsFirst)
+	out, err := s.run(ctx, scriptRenew, []string{p.hash(), p.dues(), p.index(), p.closings(id)}, a)
 	if err != nil {
-		return reservation.RenewAnswer{}, err
+		return reservation.RenewAnswer{}, nil, err
 	}
 	answer := reservation.RenewAnswer{State: reservation.State(out.int()), Now: instant(out.int()), Reclaimed: s.reclaimed(out.int())}
 	if ends := out.int(); ends != 0 {
 		answer.ExpiresAt = instant(ends)
 	}
-	return answer, out.err
+	plan := out.bytes()
+	return answer, plan, out.err
 }
 
 // Confirm is one script call, and one more for each pool on a Cluster.
@@ -137,7 +163,26 @@ func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (rese
 	if len(r.Usage) > reservation.MaxHolds {
 		return 0, fmt.Errorf("usage: %d counters are given, at most %d are accepted", len(r.Usage), reservation.MaxHolds)
 	}
-	p := s.account(r.Account)
+	for i, u := range r.Usage {
+		if u.Counter.Pool != "" {
+			return 0, fmt.Errorf("usage[%d].counter.pool: a pool has no quotas", i)
+		}
+	}
+	verdict, plan, err := s.confirm(ctx, s.account(r.Account), &r, int64(r.Rank), r.Rank == ledger.RankRefunded, false)
+	if err != nil || verdict != reservation.ConfirmAdopted || s.cluster == nil {
+		return verdict, err
+	}
+	holds, err := planned(plan)
+	if err != nil {
+		return 0, err
+	}
+	s.confirmPools(ctx, holds, &r)
+	return verdict, nil
+}
+
+// confirm runs the script in one key space and, when the record adopted the
+// closing, returns its plan. last says that no rank is above.
+func (s *Store) confirm(ctx context.Context, p space, r *reservation.ConfirmRequest, rank int64, last, leg bool) (reservation.ConfirmVerdict, []byte, error) {
 	a := make(args, 0, 256+len(r.Outcome)+len(r.Token))
 	a.int(s.now())
 	a.str(p.name)
@@ -145,7 +190,8 @@ func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (rese
 	a.int(r.ID.Minted().UnixMicro())
 	a.int(r.Lease.Microseconds())
 	a.int(r.Retention.Microseconds())
-	a.int(int64(r.Rank))
+	a.int(rank)
+	a.bool(last)
 	a.bytes(r.Body[:])
 	a.bytes(r.Outcome)
 	a.bytes(amounts(r.Actual))
@@ -154,7 +200,7 @@ func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (rese
 	a.int(r.ClosedAt.UnixMicro())
 	a.bytes(r.Token)
 	keys := []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
-	keys = s.appendPlan(&a, keys, p, r.Holds)
+	keys = s.appendPlan(&a, keys, p, r.Holds, leg)
 	var usage args
 	usage.list(6 * len(r.Usage))
 	for i := range r.Usage {
@@ -175,7 +221,7 @@ func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (rese
 
 	out, err := s.run(ctx, scriptConfirm, keys, a)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	code := out.int()
 	out.int()
@@ -183,14 +229,15 @@ func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (rese
 	verdict := reservation.ConfirmVerdict(code)
 	switch {
 	case verdict == reservation.ConfirmAdopted:
-		out.bytes()
+		plan := out.bytes()
+		return verdict, plan, out.err
 	case verdict == reservation.ConfirmStopped, verdict == reservation.ConfirmUnknown, verdict == reservation.ConfirmOld:
+		return verdict, nil, out.err
 	case code == 5:
-		return 0, countMismatch(len(r.Actual), out.int())
+		return 0, nil, countMismatch(len(r.Actual), out.int())
 	default:
-		return 0, unknownCode(scriptConfirm, code)
+		return 0, nil, unknownCode(scriptConfirm, code)
 	}
-	return verdict, out.err
 }
 
 // Lookup is one script call.

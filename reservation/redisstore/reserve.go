@@ -28,6 +28,9 @@ func (s *Store) Reserve(ctx context.Context, r reservation.ReserveRequest) (rese
 	if r.DryRun {
 		mode = dryRun
 	}
+	if legs := s.legs(r.Holds); len(legs) > 0 {
+		return s.reserveWithPools(ctx, &r, mode, legs)
+	}
 	answer, _, err := s.reserve(ctx, s.account(r.Account), &r, mode, false)
 	return answer, err
 }
@@ -131,6 +134,13 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 	states, now, err := s.levels(ctx, s.account(account), holds, false)
 	if err != nil {
 		return nil, time.Time{}, err
+	}
+	for _, l := range s.legs(holds) {
+		there, _, err := s.levels(ctx, s.pool(l.pool), l.holds, true)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		l.spread(there, states, now)
 	}
 	return showAll(holds, states, now), instant(now), nil
 }

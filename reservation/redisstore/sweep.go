@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -43,7 +42,11 @@ func (s *Store) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, e
 			answer.More = true
 			break
 		}
-		if err := s.visit(ctx, d.space, left, &answer); err != nil {
+		visit := s.visit
+		if d.pool {
+			visit = s.visitPool
+		}
+		if err := visit(ctx, d.space, left, &answer); err != nil {
 			if len(answer.Pending) > 0 {
 				// What was handed out is due again only after a while: give it
 				// to the caller; the rest waits for the next sweep.
@@ -83,28 +86,37 @@ func (s *Store) visit(ctx context.Context, p space, most int, answer *reservatio
 
 type dueSpace struct {
 	space
-	at float64
+	pool bool // a pool's legs
+	at   float64
 }
 
 // dueSpaces reads the indexes of all shards in one pipeline.
 func (s *Store) dueSpaces(ctx context.Context, now time.Time) (due []dueSpace, more bool, err error) {
-	upTo := strconv.FormatInt(now.UnixMicro(), 10)
-	var found [shards]*redis.ZSliceCmd
+	accounts := make([]*redis.ZSliceCmd, shards)
+	var pools []*redis.ZSliceCmd
+	if s.cluster != nil {
+		pools = make([]*redis.ZSliceCmd, shards)
+	}
+	come := &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMicro(), 10), Count: sweepAccounts}
 	if _, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for shard := range shards {
-			found[shard] = p.ZRangeByScoreWithScores(ctx, s.tag('s', shard)+"due", &redis.ZRangeBy{Min: "-inf", Max: upTo, Count: sweepAccounts})
+		for shard := range accounts {
+			accounts[shard] = p.ZRangeByScoreWithScores(ctx, s.tag('s', shard)+"due", come)
+		}
+		for shard := range pools {
+			pools[shard] = p.ZRangeByScoreWithScores(ctx, s.tag('p', shard)+"due", come)
 		}
 		return nil
 	}); err != nil {
 		return nil, false, err
 	}
-	for _, cmd := range found {
+	for _, cmd := range accounts {
 		for _, z := range cmd.Val() {
-			name, ok := z.Member.(string)
-			if !ok {
-				return nil, false, errors.New("an index's member is no string")
-			}
-			due = append(due, dueSpace{s.account(name), z.Score})
+			due = append(due, dueSpace{s.account(fmt.Sprint(z.Member)), false, z.Score})
+		}
+	}
+	for _, cmd := range pools {
+		for _, z := range cmd.Val() {
+			due = append(due, dueSpace{s.pool(fmt.Sprint(z.Member)), true, z.Score})
 		}
 	}
 	slices.SortFunc(due, func(a, b dueSpace) int {

@@ -1,14 +1,14 @@
 -- confirm: take over what the ledger holds.
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
---     us, rank, body, outcome, actual (packed), how many, late, closed at us,
---     token, plan or '', usage, idle us
+--     us, rank, 1 if no rank is above it, body, outcome, actual (packed), how
+--     many, late, closed at us, token, plan or '', usage, idle us
 --   usage: packed, six values a counter: ref, where, period key, period end,
 --     used, version
 -- Returns, packed: code, now, reclaimed, then by code
 --   1 adopted  plan   2 stopped   3 unknown and young   4 unknown and old
 --   5 actual has another number of holds than the record: how many it has
-local clock, name, id, minted, span, retention, rank, body, outcome, actual_raw, count, late, closed_at, token, plan_raw, usage_raw, idle = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, rank, last, body, outcome, actual_raw, count, late, closed_at, token, plan_raw, usage_raw, idle = unpack_msg(ARGV[1])
 begin(clock, name)
 local raws = call('HMGET', A, 'm', 'r' .. id)
 load_meta(raws[1])
@@ -56,7 +56,7 @@ r[R_STATE] = rank == 1 and EXPIRED or SETTLED
 r[R_RANK], r[R_LATE], r[R_CONFIRMED], r[R_CLOSED_AT] = rank, late, 1, closed_at
 r[R_BODY], r[R_OUTCOME], r[R_ACTUAL] = body, outcome, actual_raw
 -- A closing that nothing can outrank needs neither holds nor token.
-if rank > 1 then r[R_PLAN], r[R_TOKEN] = '', '' end
+if last == 1 then r[R_PLAN], r[R_TOKEN] = '', '' end
 if not created and not confirmed then
   members = members - 1
   drop('r' .. id)

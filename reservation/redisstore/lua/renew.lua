@@ -1,9 +1,11 @@
 -- renew: move a lease's end to now + lease if that is later.
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
---   ARGV[1] packed: clock us or 0, account, id, lease us, idle us
+--   ARGV[1] packed: clock us or 0, account, id, lease us, idle us, 1 if pools
+--     elsewhere must be renewed before
 -- Returns, packed: state (0 unknown, 1 held, 2 expired, 3 settled), now,
--- reclaimed, lease end us
-local clock, name, id, span, idle = unpack_msg(ARGV[1])
+-- reclaimed, lease end us, '' or, when nothing was done because pools come
+-- first, the plan
+local clock, name, id, span, idle, pools_first = unpack_msg(ARGV[1])
 begin(clock, name)
 local raws = call('HMGET', A, 'm', 'r' .. id)
 load_meta(raws[1])
@@ -19,6 +21,15 @@ if r then
   if state == HELD and ends <= now then
     state = EXPIRED
   elseif state == HELD and now + span > ends then
+    if pools_first == 1 then
+      local plan = unpack_msg(r[R_PLAN])
+      for j = 1, #plan, STRIDE do
+        if plan[j + 1] == REMOTE then
+          if reclaimed > 0 then flush(idle) end
+          return pack(state, now, reclaimed, ends, r[R_PLAN])
+        end
+      end
+    end
     ends = now + span
     r[R_EXPIRES], moved = ends, true
     put('r' .. id, write_record(r))
@@ -47,4 +58,4 @@ if moved then
   if again then call('SET', key, again, 'PX', expire_ms(ends + r[R_RETENTION]) + CLOSING_SLACK_MS) end
 end
 if moved or reclaimed > 0 then flush(idle) end
-return pack(state, now, reclaimed, ends)
+return pack(state, now, reclaimed, ends, '')

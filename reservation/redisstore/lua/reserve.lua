@@ -1,11 +1,11 @@
 -- reserve: check every hold, take all or none.
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
---   KEYS[5] idempotency key, '' for none   KEYS[6..] counters with their own key
+--   KEYS[5] idempotency key, KEYS[1] again for none
+--   KEYS[6..] counters with their own key
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, hash of the ask, token, mode (0 commit; 1 dry run; 2 the same, but
 --     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
---     for a Charge,
---     its body, its outcome, plan
+--     for a Charge, its body, its outcome, plan
 -- Returns, packed: code, now, reclaimed, then by code
 --   1 granted   lease end us, levels afterwards
 --   2 replayed  record
@@ -39,6 +39,7 @@ end
 
 -- 1. the key
 local key = KEYS[5]
+if key == A then key = '' end
 if key ~= '' then
   local raw = call('GET', key)
   if raw then
