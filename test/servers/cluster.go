@@ -201,7 +201,7 @@ func awaitCluster(addrs []string) error {
 // every slot has an owner and, if nodes is not 0, that it knows that many nodes
 // and none of them has failed or is still being met.
 func clusterNodeReady(ctx context.Context, addr string, nodes int) error {
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
 	defer c.Close()
 	info, err := c.ClusterInfo(ctx).Result()
 	if err != nil {

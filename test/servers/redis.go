@@ -173,7 +173,7 @@ func startRedisNode(env string, cluster bool, extra []string) (*RedisProcess, er
 // data and serves on port. The id matters: when somebody else took the port,
 // it is their server that answers, until ours has noticed and ended.
 func redisAnswers(ctx context.Context, pid, port int) error {
-	c := redis.NewClient(&redis.Options{Addr: loopback(port), MaxRetries: -1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{Addr: loopback(port), MaxRetries: -1, DialerRetries: 1, DisableIdentity: true})
 	defer c.Close()
 	if err := c.Ping(ctx).Err(); err != nil {
 		return err

@@ -91,7 +91,7 @@ func TestRedisKillAndRestart(t *testing.T) {
 func TestRedisFreezeAndThaw(t *testing.T) {
 	r := servers.NewRedis(t)
 	client := redis.NewClient(&redis.Options{
-		Addr: r.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond, DisableIdentity: true,
+		Addr: r.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: 200 * time.Millisecond, DisableIdentity: true,
 	})
 	defer client.Close()
 	set(t, client, "k")
