@@ -25,6 +25,12 @@ func TestLedger(t *testing.T) {
 	ledgertest.Run(t, func(tb testing.TB) ledgertest.Database { return fresh(tb) })
 }
 
+func TestGroupedLedger(t *testing.T) {
+	ledgertest.Run(t, func(tb testing.TB) ledgertest.Database {
+		return ledgertest.Grouped(fresh(tb), ledger.GroupConfig{})
+	})
+}
+
 // database is a migrated database of one test.
 type database struct{ dsn string }
 

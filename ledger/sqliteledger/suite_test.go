@@ -18,6 +18,12 @@ func TestLedger(t *testing.T) {
 	ledgertest.Run(t, func(tb testing.TB) ledgertest.Database { return fresh(tb) })
 }
 
+func TestGroupedLedger(t *testing.T) {
+	ledgertest.Run(t, func(tb testing.TB) ledgertest.Database {
+		return ledgertest.Grouped(fresh(tb), ledger.GroupConfig{})
+	})
+}
+
 // database is a migrated file of one test.
 type database struct{ path string }
 
