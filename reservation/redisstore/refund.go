@@ -13,29 +13,10 @@ import (
 
 // Refund is one script call, and one more for each pool on a Cluster.
 func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reservation.RefundAnswer, error) {
-	if err := errors.Join(
-		checkClosing(r.Lease, r.Retention, r.Actual, r.Outcome, r.Token),
-		checkHolds(r.Holds),
-	); err != nil {
+	if err := checkRefund(&r); err != nil {
 		return reservation.RefundAnswer{}, err
 	}
-	p := s.account(r.Account)
-	a := make(args, 0, 256+len(r.Outcome)+len(r.Token))
-	a.int(s.now())
-	a.str(p.name)
-	a.bytes(r.ID[:])
-	a.int(r.ID.Minted().UnixMicro())
-	a.int(r.Lease.Microseconds())
-	a.int(r.Retention.Microseconds())
-	a.bytes(r.Body[:])
-	a.bytes(r.Outcome)
-	a.bytes(r.Token)
-	a.bytes(amounts(r.Actual))
-	a.int(int64(len(r.Actual)))
-	keys := []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
-	keys = s.appendPlan(&a, keys, p, r.Holds, false)
-	a.int(s.idle)
-
+	keys, a := s.refundCall(s.account(r.Account), &r)
 	out, err := s.run(ctx, scriptRefund, keys, a)
 	if err != nil {
 		return reservation.RefundAnswer{}, err
@@ -69,6 +50,26 @@ func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reserv
 	return answer, out.err
 }
 
+// refundCall is the keys and the argument of the script.
+func (s *Store) refundCall(p space, r *reservation.RefundRequest) (keys []string, arg []byte) {
+	a := make(args, 0, 256+len(r.Outcome)+len(r.Token))
+	a.int(s.now())
+	a.str(p.name)
+	a.bytes(r.ID[:])
+	a.int(r.ID.Minted().UnixMicro())
+	a.int(r.Lease.Microseconds())
+	a.int(r.Retention.Microseconds())
+	a.bytes(r.Body[:])
+	a.bytes(r.Outcome)
+	a.bytes(r.Token)
+	a.bytes(amounts(r.Actual))
+	a.int(int64(len(r.Actual)))
+	keys = []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
+	keys = s.appendPlan(&a, keys, p, r.Holds, false)
+	a.int(s.idle)
+	return keys, a
+}
+
 // appendPlan adds holds to the argument, or "" if there are none, and the keys
 // that their counters have of their own.
 func (s *Store) appendPlan(a *args, keys []string, p space, holds []reservation.Hold, leg bool) []string {
@@ -85,27 +86,10 @@ func countMismatch(given int, want int64) error {
 	return fmt.Errorf("actual: %d amounts are given, the reservation has %d holds", given, want)
 }
 
-func checkClosing(lease, retention time.Duration, actual []quota.Amount, outcome, token []byte) error {
-	if len(actual) > reservation.MaxHolds {
-		return fmt.Errorf("actual: %d amounts are given, at most %d are accepted", len(actual), reservation.MaxHolds)
-	}
-	for i, n := range actual {
-		if err := n.Check(); err != nil {
-			return fmt.Errorf("actual[%d]: %w", i, err)
-		}
-	}
-	return errors.Join(
-		checkSpan("lease", lease, 0, longestLease),
-		checkSpan("retention", retention, 0, longestRetention),
-		checkSize("outcome", len(outcome), reservation.MaxOutcomeBytes),
-		checkSize("token", len(token), reservation.MaxTokenBytes),
-	)
-}
-
 // Renew is one script call, and two more and one for each pool where pools on a
 // Cluster are held.
 func (s *Store) Renew(ctx context.Context, r reservation.RenewRequest) (reservation.RenewAnswer, error) {
-	if err := checkSpan("lease", r.Lease, time.Millisecond, longestLease); err != nil {
+	if err := errors.Join(checkAccount(r.Account), checkSpan("lease", r.Lease, time.Millisecond, longestLease)); err != nil {
 		return reservation.RenewAnswer{}, err
 	}
 	p := s.account(r.Account)
@@ -151,22 +135,8 @@ func (s *Store) renew(ctx context.Context, p space, id reservation.ID, lease tim
 
 // Confirm is one script call, and one more for each pool on a Cluster.
 func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (reservation.ConfirmVerdict, error) {
-	if err := errors.Join(
-		checkClosing(r.Lease, r.Retention, r.Actual, r.Outcome, r.Token),
-		checkHolds(r.Holds),
-	); err != nil {
+	if err := checkConfirm(&r); err != nil {
 		return 0, err
-	}
-	if r.Rank != ledger.RankExpired && r.Rank != ledger.RankRefunded {
-		return 0, fmt.Errorf("rank is %d, %d and %d are known", r.Rank, ledger.RankExpired, ledger.RankRefunded)
-	}
-	if len(r.Usage) > reservation.MaxHolds {
-		return 0, fmt.Errorf("usage: %d counters are given, at most %d are accepted", len(r.Usage), reservation.MaxHolds)
-	}
-	for i, u := range r.Usage {
-		if u.Counter.Pool != "" {
-			return 0, fmt.Errorf("usage[%d].counter.pool: a pool has no quotas", i)
-		}
 	}
 	verdict, plan, err := s.confirm(ctx, s.account(r.Account), &r, int64(r.Rank), r.Rank == ledger.RankRefunded, false)
 	if err != nil || verdict != reservation.ConfirmAdopted || s.cluster == nil {
@@ -242,6 +212,9 @@ func (s *Store) confirm(ctx context.Context, p space, r *reservation.ConfirmRequ
 
 // Lookup is one script call.
 func (s *Store) Lookup(ctx context.Context, account string, id reservation.ID) (reservation.Record, error) {
+	if err := checkAccount(account); err != nil {
+		return reservation.Record{}, err
+	}
 	p := s.account(account)
 	a := make(args, 0, 64)
 	a.int(s.now())

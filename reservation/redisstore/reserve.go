@@ -35,27 +35,10 @@ func (s *Store) Reserve(ctx context.Context, r reservation.ReserveRequest) (rese
 	return answer, err
 }
 
-func checkReserve(r *reservation.ReserveRequest) error {
-	if r.Settle == nil {
-		if err := checkSpan("lease", r.Lease, time.Millisecond, longestLease); err != nil {
-			return err
-		}
-	} else if err := checkSize("outcome", len(r.Settle.Outcome), reservation.MaxOutcomeBytes); err != nil {
-		return err
-	}
-	return errors.Join(
-		checkHolds(r.Holds),
-		checkSpan("retention", r.Retention, 0, longestRetention),
-		checkSize("idempotency key", len(r.Key), reservation.MaxKeyBytes),
-		checkSize("token", len(r.Token), reservation.MaxTokenBytes),
-	)
-}
-
-// reserve runs the script in one key space and returns the counters' states
-// beside the answer.
-func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequest, mode reserveMode, leg bool) (reservation.ReserveAnswer, []counterState, error) {
+// reserveCall is the keys and the argument of the script.
+func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserveMode, leg bool) (keys []string, arg []byte) {
 	plan, own := s.plan(p, r.Holds, leg)
-	keys := make([]string, 0, 5+len(own))
+	keys = make([]string, 0, 5+len(own))
 	keys = append(keys, p.hash(), p.dues(), p.index(), p.closings(r.ID), p.idempotency(r.Key))
 	keys = append(keys, own...)
 
@@ -80,7 +63,13 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		a.str("")
 	}
 	a.bytes(plan)
+	return keys, a
+}
 
+// reserve runs the script in one key space and returns the counters' states
+// beside the answer.
+func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequest, mode reserveMode, leg bool) (reservation.ReserveAnswer, []counterState, error) {
+	keys, a := s.reserveCall(p, r, mode, leg)
 	out, err := s.run(ctx, scriptReserve, keys, a)
 	if err != nil {
 		return reservation.ReserveAnswer{}, nil, err
@@ -128,7 +117,7 @@ func unknownCode(what script, code int64) error {
 
 // Levels is one script call, and one more for each pool on a Cluster.
 func (s *Store) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
-	if err := checkHolds(holds); err != nil {
+	if err := errors.Join(checkAccount(account), checkHolds(holds)); err != nil {
 		return nil, time.Time{}, err
 	}
 	states, now, err := s.levels(ctx, s.account(account), holds, false)
@@ -162,11 +151,8 @@ func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, l
 
 // Seed is one script call.
 func (s *Store) Seed(ctx context.Context, r reservation.SeedRequest) (bool, error) {
-	if r.Counter.Pool != "" {
-		return false, errors.New("counter.pool: a pool has no quotas")
-	}
-	if err := r.Used.Check(); err != nil {
-		return false, fmt.Errorf("used: %w", err)
+	if err := errors.Join(checkAccount(r.Account), checkUsage("", r.Counter, r.Period, r.Used, r.Version)); err != nil {
+		return false, err
 	}
 	p := s.account(r.Account)
 	where, ref := s.place(p, quota.KindQuota, r.Counter)

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -197,73 +196,4 @@ func newTickets() int64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
 	return int64(binary.BigEndian.Uint64(b[:])>>18|1) * reservation.MaxHolds
-}
-
-// Bounds that the engine itself needs, whatever the broker checked.
-const (
-	longestLease     = 24 * time.Hour
-	longestRetention = 24 * time.Hour
-	longestPer       = int64(24 * time.Hour / time.Microsecond)
-)
-
-// checkHolds says what is wrong with a plan of holds: what passes can be
-// counted exactly in the scripts.
-func checkHolds(holds []reservation.Hold) error {
-	if len(holds) > reservation.MaxHolds {
-		return fmt.Errorf("holds: %d are given, at most %d are accepted", len(holds), reservation.MaxHolds)
-	}
-	for i := range holds {
-		h := &holds[i]
-		if err := h.Amount.Check(); err != nil {
-			return fmt.Errorf("holds[%d].amount: %w", i, err)
-		}
-		var problem string
-		switch h.Kind {
-		case quota.KindBucket:
-			switch b := h.Bucket; {
-			case b.Capacity < 1 || b.Capacity > quota.MaxAmount:
-				problem = fmt.Sprintf("bucket.capacity is %d, 1 to %d is accepted", b.Capacity, quota.MaxAmount)
-			case b.Refill < 1 || b.Refill > quota.MaxAmount:
-				problem = fmt.Sprintf("bucket.refill is %d, 1 to %d is accepted", b.Refill, quota.MaxAmount)
-			case b.PerMicros < 1 || b.PerMicros > longestPer:
-				problem = fmt.Sprintf("bucket.per_micros is %d, 1 to %d is accepted", b.PerMicros, longestPer)
-			}
-		case quota.KindSlots:
-			switch {
-			case h.Amount > 1:
-				problem = fmt.Sprintf("amount is %d, a call holds one slot", h.Amount)
-			case h.Max < 1 || h.Max > quota.MaxAmount:
-				problem = fmt.Sprintf("max is %d, 1 to %d is accepted", h.Max, quota.MaxAmount)
-			}
-		case quota.KindQuota:
-			switch {
-			case h.Pool != "":
-				problem = "a pool has no quotas"
-			case h.Max < 0 || h.Max > quota.MaxAmount:
-				problem = fmt.Sprintf("max is %d, 0 to %d is accepted", h.Max, quota.MaxAmount)
-			case h.Period.Key == "" || !h.Period.Start.Before(h.Period.End):
-				problem = "period is empty"
-			}
-		default:
-			problem = fmt.Sprintf("kind %d is not known", h.Kind)
-		}
-		if problem != "" {
-			return fmt.Errorf("holds[%d] (%.64q): %s", i, h.Limit, problem)
-		}
-	}
-	return nil
-}
-
-func checkSpan(name string, d, least, most time.Duration) error {
-	if d < least || d > most {
-		return fmt.Errorf("%s is %s, %s to %s is accepted", name, d, least, most)
-	}
-	return nil
-}
-
-func checkSize(name string, size, most int) error {
-	if size > most {
-		return fmt.Errorf("%s has %d bytes, at most %d are accepted", name, size, most)
-	}
-	return nil
 }

@@ -1,0 +1,238 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/test/servers"
+)
+
+// classicBucket is the single token bucket that many limiters use: text
+// fields, TIME, HMGET, HSET, PEXPIRE.
+const classicBucket = `
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local v = redis.call('HMGET', KEYS[1], 'tokens', 'ts')
+local capacity, rate, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local tokens, ts = tonumber(v[1]) or capacity, tonumber(v[2]) or now
+tokens = math.min(capacity, tokens + (now - ts) * rate / 1000000)
+local allowed = tokens >= cost
+if allowed then tokens = tokens - cost end
+redis.call('HSET', KEYS[1], 'tokens', tokens, 'ts', now)
+redis.call('PEXPIRE', KEYS[1], math.ceil(capacity / rate * 1000))
+return {allowed and 1 or 0, math.floor(tokens)}`
+
+const benchDepth = 64 // commands a pipeline
+
+// benchPlan is 4 buckets, a slot and a quota.
+func benchPlan(now time.Time) []reservation.Hold {
+	var holds []reservation.Hold
+	for i := range 4 {
+		holds = append(holds, reservation.Hold{
+			Counter: reservation.Counter{Limit: fmt.Sprintf("bucket%d.%08x", i, i)}, Kind: quota.KindBucket, Amount: 1,
+			Bucket: quota.Bucket{Capacity: 1 << 40, Refill: 1000, PerMicros: 3}, OnExpiry: quota.ExpiryGiveBack,
+		})
+	}
+	return append(holds,
+		reservation.Hold{Counter: reservation.Counter{Limit: "in-flight.00000001"}, Kind: quota.KindSlots, Amount: 1, Max: 1 << 40},
+		reservation.Hold{
+			Counter: reservation.Counter{Limit: "spend.00000001"}, Kind: quota.KindQuota, Amount: 1, Max: 1 << 50,
+			Period: quota.Period{Key: "y2026-01-01", Start: now.AddDate(-1, 0, 0), End: now.AddDate(1, 0, 0)},
+		})
+}
+
+type bench struct {
+	*testing.B
+	s      *Store
+	client *redis.Client
+	holds  []reservation.Hold
+}
+
+func newBench(b *testing.B) *bench {
+	server := servers.NewRedis(b)
+	s := open(b, patient(b, server.URL()), Config{})
+	x := &bench{b, s, server.Client(b), benchPlan(time.Now())}
+	ctx := context.Background()
+	answer, err := s.Reserve(ctx, x.ask("acme", time.Now()))
+	if err != nil || answer.Verdict != reservation.Unseeded {
+		b.Fatalf("verdict %d, error %v", answer.Verdict, err)
+	}
+	spend := x.holds[5]
+	if ok, err := s.Seed(ctx, reservation.SeedRequest{Account: "acme", Counter: spend.Counter, Period: spend.Period, Ticket: answer.Tickets[0].Ticket}); err != nil || !ok {
+		b.Fatalf("seeded: %v, error %v", ok, err)
+	}
+	return x
+}
+
+func (x *bench) ask(account string, minted time.Time) reservation.ReserveRequest {
+	return reservation.ReserveRequest{
+		Account: account, ID: reservation.NewID(minted), Holds: x.holds, Lease: time.Minute, Retention: time.Minute,
+		Token: make([]byte, 200),
+	}
+}
+
+// command is a script call as the store sends it, for pipelines.
+type command struct {
+	digest string
+	keys   []string
+	arg    []byte
+}
+
+func (x *bench) reserveCommand(r reservation.ReserveRequest) command {
+	keys, arg := x.s.reserveCall(x.s.account(r.Account), &r, commit, false)
+	return command{x.s.single.loaded.Load().digests[scriptReserve], keys, arg}
+}
+
+func (x *bench) refundCommand(r reservation.ReserveRequest) command {
+	keys, arg := x.s.refundCall(x.s.account(r.Account), &reservation.RefundRequest{
+		Account: r.Account, ID: r.ID, Lease: r.Lease, Retention: r.Retention, Token: r.Token,
+		Actual: []quota.Amount{1, 1, 0, 0, 0, 1},
+	})
+	return command{x.s.single.loaded.Load().digests[scriptRefund], keys, arg}
+}
+
+// micros returns the server's own time in scripts, in us a call: what Redis
+// counts for EVALSHA since the last reset.
+func (x *bench) micros(calls int) float64 {
+	stats, err := x.client.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		x.Fatal(err)
+	}
+	var n, us int64
+	var per float64
+	if _, err := fmt.Sscanf(infoField(stats, "cmdstat_evalsha"), "calls=%d,usec=%d,usec_per_call=%f", &n, &us, &per); err != nil {
+		x.Fatal(err)
+	}
+	if int(n) != calls {
+		x.Fatalf("%d calls were counted, not %d", n, calls)
+	}
+	return float64(us) / float64(n)
+}
+
+// run sends commands in pipelines and returns the script time of one, in us.
+func (x *bench) run(commands []command) float64 {
+	ctx := context.Background()
+	if err := x.client.ConfigResetStat(ctx).Err(); err != nil {
+		x.Fatal(err)
+	}
+	for start := 0; start < len(commands); start += benchDepth {
+		if _, err := x.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, c := range commands[start:min(start+benchDepth, len(commands))] {
+				if c.arg == nil {
+					p.EvalSha(ctx, c.digest, c.keys, 1000000, 1000, 1)
+				} else {
+					p.EvalSha(ctx, c.digest, c.keys, c.arg)
+				}
+			}
+			return nil
+		}); err != nil {
+			x.Fatal(err)
+		}
+	}
+	return x.micros(len(commands))
+}
+
+// BenchmarkScripts compares, in one run and round by round, the time inside
+// Redis of Reserve and Refund (4 buckets, a slot and a quota, 1,000 of them open) with
+// a classic single token bucket and with a script that does nothing.
+func BenchmarkScripts(b *testing.B) {
+	x := newBench(b)
+	ctx := context.Background()
+	load := func(text string) string {
+		digest, err := x.client.ScriptLoad(ctx, text).Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return digest
+	}
+	classic, nothing := load(classicBucket), load("return 1")
+	const round = 16 * benchDepth
+	var sum [4]float64
+	rounds := 0
+	for b.Loop() {
+		var reserves, refunds, buckets, returns []command
+		now := time.Now()
+		for range round {
+			r := x.ask("acme", now)
+			reserves = append(reserves, x.reserveCommand(r))
+			refunds = append(refunds, x.refundCommand(r))
+			buckets = append(buckets, command{classic, []string{"classic"}, nil})
+			returns = append(returns, command{nothing, []string{"classic"}, nil})
+		}
+		for i, commands := range [][]command{reserves, refunds, buckets, returns} {
+			sum[i] += x.run(commands)
+		}
+		rounds++
+	}
+	for i, name := range []string{"reserve-us", "refund-us", "classic-us", "return1-us"} {
+		b.ReportMetric(sum[i]/float64(rounds), name)
+	}
+	b.ReportMetric(sum[0]/sum[2], "reserve/classic")
+	b.ReportMetric(sum[1]/sum[2], "refund/classic")
+	b.ReportMetric(sum[0]/sum[3], "reserve/return1")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkOpen shows what a Reserve and a Refund cost inside Redis with many
+// reservations open in the account.
+func BenchmarkOpen(b *testing.B) {
+	for _, open := range []int{1, 1000, 100000} {
+		b.Run(fmt.Sprint(open), func(b *testing.B) {
+			x := newBench(b)
+			ask := func() reservation.ReserveRequest {
+				r := x.ask("acme", time.Now())
+				r.Lease = time.Hour
+				return r
+			}
+			for done := 0; done < open; {
+				var fill []command
+				for range min(16*benchDepth, open-done) {
+					fill = append(fill, x.reserveCommand(ask()))
+				}
+				x.run(fill)
+				done += len(fill)
+			}
+			var sum [2]float64
+			rounds := 0
+			for b.Loop() {
+				var reserves, refunds []command
+				for range benchDepth {
+					r := ask()
+					reserves = append(reserves, x.reserveCommand(r))
+					refunds = append(refunds, x.refundCommand(r))
+				}
+				sum[0] += x.run(reserves)
+				sum[1] += x.run(refunds)
+				rounds++
+			}
+			b.ReportMetric(sum[0]/float64(rounds), "reserve-us")
+			b.ReportMetric(sum[1]/float64(rounds), "refund-us")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkReserveRefund is a pair of calls from Go, one caller, one account.
+func BenchmarkReserveRefund(b *testing.B) {
+	x := newBench(b)
+	ctx := context.Background()
+	for b.Loop() {
+		r := x.ask("acme", time.Now())
+		answer, err := x.s.Reserve(ctx, r)
+		if err != nil || answer.Verdict != reservation.Granted {
+			b.Fatalf("verdict %d, error %v", answer.Verdict, err)
+		}
+		refund, err := x.s.Refund(ctx, reservation.RefundRequest{
+			Account: r.Account, ID: r.ID, Lease: r.Lease, Retention: r.Retention, Token: r.Token, Actual: []quota.Amount{1, 1, 0, 0, 0, 1},
+		})
+		if err != nil || refund.Verdict != reservation.RefundSettled {
+			b.Fatalf("verdict %d, error %v", refund.Verdict, err)
+		}
+	}
+}
