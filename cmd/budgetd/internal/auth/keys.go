@@ -139,7 +139,7 @@ func NewKeys(db *sql.DB, config KeysConfig) (*Keys, error) {
 	case config.TTL < time.Millisecond || config.TTL > MaxKeyTTL:
 		return nil, fmt.Errorf("TTL: %v is not between 1 ms and %v", config.TTL, MaxKeyTTL)
 	case config.Wait < time.Millisecond || config.Wait > storeTimeout:
-		return nil, fmt.Errorf("Wait: %v is not between 1 ms and %v", config.Wait, storeTimeout)
+		return nil, fmt.Errorf("wait: %v is not between 1 ms and %v", config.Wait, storeTimeout)
 	case config.MaxKnown < 1 || config.MaxUnknown < 1:
 		return nil, fmt.Errorf("MaxKnown and MaxUnknown: %d and %d are stated, both must be at least 1", config.MaxKnown, config.MaxUnknown)
 	}

@@ -368,7 +368,7 @@ func TestKeysConfig(t *testing.T) {
 	for want, config := range map[string]KeysConfig{
 		"TTL: 1.000000001s": {TTL: time.Second + 1},
 		"TTL: -1ns":         {TTL: -1},
-		"Wait: 3s":          {Wait: 3 * time.Second},
+		"wait: 3s":          {Wait: 3 * time.Second},
 		"MaxKnown":          {MaxKnown: -1},
 		"MaxUnknown":        {MaxUnknown: -1},
 	} {

@@ -116,7 +116,7 @@ func OpenSigningKeys(ctx context.Context, db *sql.DB, config SigningConfig) (*Si
 	case config.VerifyFor < 24*time.Hour:
 		return nil, fmt.Errorf("VerifyFor: %v is below 24 h, the longest lease: reservations could not be refunded", config.VerifyFor)
 	case config.Wait < time.Millisecond || config.Wait > storeTimeout:
-		return nil, fmt.Errorf("Wait: %v is not between 1 ms and %v", config.Wait, storeTimeout)
+		return nil, fmt.Errorf("wait: %v is not between 1 ms and %v", config.Wait, storeTimeout)
 	}
 	s := &SigningKeys{db: db, config: config, metrics: newSigningMetrics()}
 	if err := s.ensure(ctx); err != nil {

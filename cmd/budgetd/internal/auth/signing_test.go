@@ -264,7 +264,7 @@ func TestSigningConfig(t *testing.T) {
 			"RefreshEvery: -1ns": {RefreshEvery: -1},
 			"SignAfter: 9s":      {SignAfter: 9 * time.Second},
 			"VerifyFor: 1h":      {VerifyFor: time.Hour},
-			"Wait: -1s":          {Wait: -time.Second},
+			"wait: -1s":          {Wait: -time.Second},
 		} {
 			if _, err := OpenSigningKeys(t.Context(), open(), config); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v, want an error with %q", config, err, want)

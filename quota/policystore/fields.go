@@ -1,0 +1,172 @@
+package policystore
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// field is one field of an object as people write it.
+type field struct{ path, value string }
+
+// object is a plan, a pool or an account, decoded.
+type object struct {
+	plan    quota.Plan
+	pool    quota.Pool
+	account quota.Account
+}
+
+func decodeObject(kind Kind, name, document string) (o object, err error) {
+	switch kind {
+	case KindPlan:
+		o.plan, err = decodePlan(name, document)
+	case KindPool:
+		o.pool, err = decodePool(name, document)
+	case KindAccount:
+		o.account, err = decodeAccount(name, document)
+	default:
+		err = fmt.Errorf("%w: %.40q is not a kind of object", ErrBroken, kind)
+	}
+	return o, err
+}
+
+// fieldsOf returns the fields of a stored document, in the order in which they
+// are shown. One that this version can't read has a single field, its text.
+func fieldsOf(kind Kind, name, document string) []field {
+	if document == "" {
+		return nil
+	}
+	o, err := decodeObject(kind, name, document)
+	if err != nil {
+		return []field{{"document", document}}
+	}
+	var fields []field
+	switch kind {
+	case KindPlan:
+		fields = limitsFields(o.plan.Limits)
+	case KindPool:
+		fields = limitFields("", o.pool.Limit)
+	case KindAccount:
+		fields = append([]field{
+			{"plan", o.account.Plan},
+			{"time_zone", o.account.TimeZone},
+			{"anchor_day", strconv.Itoa(o.account.AnchorDay)},
+		}, limitsFields(o.account.Overrides)...)
+	}
+	return fields
+}
+
+// orderPath is the path of the order of limits, which is that of the holds of a
+// decision.
+const orderPath = "order"
+
+func limitsFields(limits []quota.Limit) []field {
+	var fields []field
+	names := make([]string, len(limits))
+	for i, limit := range limits {
+		names[i] = limit.Name
+		fields = append(fields, limitFields("limits."+limit.Name+".", limit)...)
+	}
+	if len(limits) > 1 {
+		// Shown where only the order differs, see newObjectChange.
+		fields = append(fields, field{orderPath, bracketed(names)})
+	}
+	return fields
+}
+
+func limitFields(prefix string, l quota.Limit) []field {
+	amount := func(a quota.Amount) string { return quota.FormatAmount(l.Meter, a) }
+	fields := []field{{"meter", string(l.Meter)}}
+	switch l.Kind {
+	case quota.KindBucket:
+		fields = append(fields, field{"rate", quota.FormatRate(l.Meter, l.Rate)}, field{"burst", amount(l.Burst)})
+	case quota.KindSlots:
+		fields = append(fields, field{"max", amount(l.Max)})
+	case quota.KindQuota:
+		fields = append(fields, field{"amount", amount(l.Max)}, field{"period", string(l.Period)})
+	}
+	if len(l.Per) > 0 {
+		fields = append(fields, field{"per", bracketed(l.Per)})
+	}
+	if len(l.Match) > 0 {
+		fields = append(fields, field{"match", writeMatch(l.Match)})
+	}
+	for i, rule := range l.Costs {
+		fields = append(fields, field{fmt.Sprintf("costs[%d]", i), fmt.Sprintf("%s weighs %d", writeMatch(rule.Match), rule.Weight)})
+	}
+	fields = append(fields, field{"when_down", string(l.WhenDown)}, field{"on_expiry", string(l.OnExpiry)})
+	for i := range fields {
+		fields[i].path = prefix + fields[i].path
+	}
+	return fields
+}
+
+func bracketed(words []string) string { return "[" + strings.Join(words, " ") + "]" }
+
+func writeMatch(match map[string][]string) string {
+	if len(match) == 0 {
+		return "any call"
+	}
+	var labels []string
+	for _, label := range slices.Sorted(maps.Keys(match)) {
+		labels = append(labels, fmt.Sprintf("%s=%s", label, strings.Join(match[label], "|")))
+	}
+	return strings.Join(labels, " ")
+}
+
+// compareFields returns what differs between two lists of fields: those of the
+// new list in its order, then those that are gone.
+func compareFields(old, new []field) []FieldChange {
+	before := make(map[string]string, len(old))
+	for _, f := range old {
+		before[f.path] = f.value
+	}
+	var changes []FieldChange
+	after := make(map[string]bool, len(new))
+	for _, f := range new {
+		after[f.path] = true
+		if was, had := before[f.path]; !had || was != f.value {
+			changes = append(changes, FieldChange{Path: f.path, Old: was, New: f.value})
+		}
+	}
+	for _, f := range old {
+		if !after[f.path] {
+			changes = append(changes, FieldChange{Path: f.path, Old: f.value})
+		}
+	}
+	return changes
+}
+
+// newObjectChange compares two stored documents; "" stands for none.
+func newObjectChange(kind Kind, name, old, new string) ObjectChange {
+	change := ObjectChange{Kind: kind, Name: name}
+	switch {
+	case old == new:
+		change.Action = Unchanged
+		return change
+	case new == "":
+		change.Action = Removed
+		return change
+	case old == "":
+		change.Action = Added
+	default:
+		change.Action = Changed
+	}
+	change.Fields = compareFields(fieldsOf(kind, name, old), fieldsOf(kind, name, new))
+	if len(change.Fields) > 1 {
+		// That the order differs where limits come or go says nothing new.
+		change.Fields = slices.DeleteFunc(change.Fields, func(f FieldChange) bool { return f.Path == orderPath })
+	}
+	return change
+}
+
+func sortObjects(objects []ObjectChange) {
+	slices.SortFunc(objects, func(a, b ObjectChange) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds[:], a.Kind), slices.Index(kinds[:], b.Kind)), cmp.Compare(a.Name, b.Name))
+	})
+}

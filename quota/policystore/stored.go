@@ -1,0 +1,218 @@
+package policystore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// ErrBroken says that the stored policy is not one that this version of
+// budgetd can use: an object has words that it does not know, as a newer
+// version may have written them, or the parts do not fit together.
+var ErrBroken = errors.New("the stored policy is broken")
+
+// What follows is the stored form of an object: JSON in the words of the plan
+// language, with every default filled in, fields in this order and nothing
+// left to choice, so that equal objects have equal text. Instants and spans are
+// integers in the unit that the name ends in. Words are only ever added: the
+// documents of older versions stay readable, and a word that is not known is
+// refused, since it may forbid what the rest allows.
+
+type storedPlan struct {
+	Limits []storedLimit `json:"limits,omitempty"`
+}
+
+type storedPool struct {
+	Limit storedLimit `json:"limit"` // with the pool's name
+}
+
+type storedAccount struct {
+	Plan      string        `json:"plan"`
+	TimeZone  string        `json:"time_zone"`
+	AnchorDay int           `json:"anchor_day"`
+	Limits    []storedLimit `json:"limits,omitempty"`
+}
+
+type storedLimit struct {
+	Name     string              `json:"name"`
+	Kind     string              `json:"kind"`
+	Meter    quota.Meter         `json:"meter"`
+	Rate     *storedRate         `json:"rate,omitempty"`
+	Burst    quota.Amount        `json:"burst,omitempty"`
+	Max      quota.Amount        `json:"max,omitempty"`
+	Period   quota.PeriodUnit    `json:"period,omitempty"`
+	Per      []string            `json:"per,omitempty"`
+	Match    map[string][]string `json:"match,omitempty"`
+	Costs    []storedCost        `json:"costs,omitempty"`
+	WhenDown quota.DownRule      `json:"when_down"`
+	OnExpiry quota.ExpiryRule    `json:"on_expiry"`
+}
+
+type storedRate struct {
+	Amount  quota.Amount `json:"amount"`
+	EveryUS int64        `json:"every_us"` // microseconds
+}
+
+type storedCost struct {
+	Match  map[string][]string `json:"match,omitempty"`
+	Weight quota.Amount        `json:"weight"`
+}
+
+var kindNames = map[quota.Kind]string{
+	quota.KindBucket: "bucket",
+	quota.KindSlots:  "slots",
+	quota.KindQuota:  "quota",
+}
+
+func kindOf(name string) (quota.Kind, error) {
+	for kind, n := range kindNames {
+		if n == name {
+			return kind, nil
+		}
+	}
+	return 0, fmt.Errorf("kind: %.40q is not a kind of limit that this version of budgetd knows", name)
+}
+
+func encodePlan(plan quota.Plan) (string, error) {
+	return encode(storedPlan{Limits: encodeLimits(plan.Limits)})
+}
+
+func encodePool(pool quota.Pool) (string, error) {
+	return encode(storedPool{Limit: encodeLimit(pool.Limit)})
+}
+
+func encodeAccount(account quota.Account) (string, error) {
+	return encode(storedAccount{
+		Plan:      account.Plan,
+		TimeZone:  account.TimeZone,
+		AnchorDay: account.AnchorDay,
+		Limits:    encodeLimits(account.Overrides),
+	})
+}
+
+func encode(stored any) (string, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // it is read by people too
+	if err := encoder.Encode(stored); err != nil {
+		return "", err
+	}
+	return string(bytes.TrimSuffix(text.Bytes(), []byte("\n"))), nil
+}
+
+func encodeLimits(limits []quota.Limit) []storedLimit {
+	var stored []storedLimit
+	for _, limit := range limits {
+		stored = append(stored, encodeLimit(limit))
+	}
+	return stored
+}
+
+func encodeLimit(l quota.Limit) storedLimit {
+	stored := storedLimit{
+		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, Max: l.Max, Period: l.Period,
+		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry,
+	}
+	if l.Rate != (quota.Rate{}) {
+		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
+	}
+	for _, rule := range l.Costs {
+		stored.Costs = append(stored.Costs, storedCost{Match: rule.Match, Weight: rule.Weight})
+	}
+	return stored
+}
+
+func decodePlan(name, document string) (quota.Plan, error) {
+	var stored storedPlan
+	if err := decode(document, &stored); err != nil {
+		return quota.Plan{}, broken(KindPlan, name, err)
+	}
+	limits, err := decodeLimits(stored.Limits)
+	if err != nil {
+		return quota.Plan{}, broken(KindPlan, name, err)
+	}
+	return quota.Plan{Name: name, Limits: limits}, nil
+}
+
+func decodePool(name, document string) (quota.Pool, error) {
+	var stored storedPool
+	if err := decode(document, &stored); err != nil {
+		return quota.Pool{}, broken(KindPool, name, err)
+	}
+	limit, err := decodeLimit(stored.Limit)
+	if err != nil {
+		return quota.Pool{}, broken(KindPool, name, err)
+	}
+	return quota.Pool{Name: name, Limit: limit}, nil
+}
+
+func decodeAccount(name, document string) (quota.Account, error) {
+	var stored storedAccount
+	if err := decode(document, &stored); err != nil {
+		return quota.Account{}, broken(KindAccount, name, err)
+	}
+	overrides, err := decodeLimits(stored.Limits)
+	if err != nil {
+		return quota.Account{}, broken(KindAccount, name, err)
+	}
+	return quota.Account{Name: name, Plan: stored.Plan, TimeZone: stored.TimeZone, AnchorDay: stored.AnchorDay, Overrides: overrides}, nil
+}
+
+// decode reads one document strictly: a word that it does not know is an error
+// that names it.
+func decode(document string, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader([]byte(document)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return errors.New("something follows the document")
+	}
+	return nil
+}
+
+func decodeLimits(stored []storedLimit) ([]quota.Limit, error) {
+	var limits []quota.Limit
+	for _, s := range stored {
+		limit, err := decodeLimit(s)
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, limit)
+	}
+	return limits, nil
+}
+
+func decodeLimit(s storedLimit) (quota.Limit, error) {
+	kind, err := kindOf(s.Kind)
+	if err != nil {
+		return quota.Limit{}, fmt.Errorf("limits.%.70s.%w", s.Name, err)
+	}
+	limit := quota.Limit{
+		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, Max: s.Max, Period: s.Period,
+		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry,
+	}
+	if s.Rate != nil {
+		const most = int64(quota.MaxEvery / time.Microsecond)
+		if s.Rate.EveryUS < 1 || s.Rate.EveryUS > most {
+			return quota.Limit{}, fmt.Errorf("limits.%.70s.rate.every_us: %d is not between 1 and %d", s.Name, s.Rate.EveryUS, most)
+		}
+		limit.Rate = quota.Rate{Amount: s.Rate.Amount, Every: time.Duration(s.Rate.EveryUS) * time.Microsecond}
+	}
+	for _, rule := range s.Costs {
+		limit.Costs = append(limit.Costs, quota.CostRule{Match: rule.Match, Weight: rule.Weight})
+	}
+	return limit, nil
+}
+
+// broken names the object, and cuts what the error quotes of it to a bounded
+// length.
+func broken(kind Kind, name string, err error) error {
+	return fmt.Errorf("%w: %s %.140q: %.300s; upgrade this node, or apply the %s again", ErrBroken, kind, name, err.Error(), kind)
+}
