@@ -77,7 +77,7 @@ func (l *Ledger) Ping(ctx context.Context) error {
 	}
 	defer l.calls.Done()
 	var standby bool
-	err := l.pool.QueryRow(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'
+	err := l.pool.QueryRow(ctx, `SELECT pg_is_in_recovery()
 		WHERE 'closings'::regclass IS NOT NULL AND 'entries'::regclass IS NOT NULL AND 'usage'::regclass IS NOT NULL`).Scan(&standby)
 	if err != nil {
 		return wrap("ping the ledger", err)
