@@ -20,8 +20,11 @@ import (
 // that its own reader then takes for something else.
 func Marshal(d *Document) ([]byte, error) {
 	var b bytes.Buffer
-	if len(d.Plans) > 0 {
+	switch {
+	case len(d.Plans) > 0:
 		b.WriteString("plans:\n")
+	case len(d.Pools)+len(d.Accounts) == 0:
+		b.WriteString("plans: {}\n")
 	}
 	for _, plan := range d.Plans {
 		fmt.Fprintf(&b, "  %s:\n", scalar(plan.Name))

@@ -293,6 +293,7 @@ func TestMarshalRoundTripsTheExamples(t *testing.T) {
 		checkRoundTrip(t, parseFile(t, file))
 	}
 	checkRoundTrip(t, policyfile.FromPolicy(quota.DemoPolicy()))
+	checkRoundTrip(t, &policyfile.Document{})
 }
 
 type tester interface {
