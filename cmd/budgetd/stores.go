@@ -14,7 +14,7 @@ import (
 // withStores opens the broker's database for a command that manages it, and
 // closes it again.
 func withStores(cmd *cobra.Command, work func(*app.Stores) error) error {
-	c, err := config.Load(cmd.Flags(), os.LookupEnv)
+	c, err := config.LoadForStore(cmd.Flags(), os.LookupEnv)
 	if err != nil {
 		return err
 	}

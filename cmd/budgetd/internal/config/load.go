@@ -82,6 +82,25 @@ func (f *flagValue) String() string {
 // lookup is os.LookupEnv. A variable that is empty counts as not set. The error
 // joins one [*Error] for each fault.
 func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
+	c, sources, err := load(flags, lookup)
+	if err != nil {
+		return Config{}, err
+	}
+	if faults := c.contradictions(sources); len(faults) > 0 {
+		return Config{}, errors.Join(faults...)
+	}
+	return c, nil
+}
+
+// LoadForStore is Load for a command that only opens the store: it does not
+// need what a broker needs beside it, such as a Redis beside PostgreSQL.
+func LoadForStore(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
+	c, _, err := load(flags, lookup)
+	return c, err
+}
+
+// load returns the settings, each in its bounds, and where they came from.
+func load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, map[string]string, error) {
 	path, named := configFile(flags, lookup)
 	values := map[string]given{}
 	var faults []error
@@ -116,13 +135,10 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, err
 			faults = append(faults, fault)
 		}
 	}
-	if len(faults) == 0 {
-		faults = c.contradictions(sources)
-	}
 	if len(faults) > 0 {
-		return Config{}, errors.Join(faults...)
+		return Config{}, nil, errors.Join(faults...)
 	}
-	return c, nil
+	return c, sources, nil
 }
 
 const shownDefaultFile = "$XDG_CONFIG_HOME/budgetd/budgetd.yaml"

@@ -18,6 +18,9 @@ import (
 	"github.com/budgetd/budgetd/quota"
 )
 
+// maxShownDepth bounds the path of a syntax error.
+const maxShownDepth = 6
+
 // diagnose finds the field at fault in JSON that protojson refused with cause.
 // It runs only for requests that are refused anyway. Values are repeated only
 // when they are numbers or words such as NaN: text may be a prompt.
@@ -54,7 +57,7 @@ func syntaxFault(text []byte) *budgetv1.InvalidField {
 	var levels []level
 	where := func() string {
 		var b strings.Builder
-		for i, l := range levels {
+		for i, l := range levels[:min(len(levels), maxShownDepth)] {
 			switch {
 			case !l.object:
 				fmt.Fprintf(&b, "[%d]", l.index)
@@ -90,7 +93,7 @@ func syntaxFault(text []byte) *budgetv1.InvalidField {
 			return brokenAt(text, decoder.InputOffset(), where())
 		}
 		if len(levels) > maxDepth {
-			return &budgetv1.InvalidField{Field: shorten(where(), 200), Problem: "is nested too deep", Bound: fmt.Sprintf("at most %d levels", maxDepth)}
+			return &budgetv1.InvalidField{Field: where(), Problem: "is nested too deep", Bound: fmt.Sprintf("at most %d levels", maxDepth)}
 		}
 		switch t := token.(type) {
 		case json.Delim:

@@ -108,7 +108,7 @@ func start(t testing.TB, s setup) *server {
 	signing, err := auth.OpenSigningKeys(ctx, db, auth.SigningConfig{Clock: srv.Now})
 	must(err)
 	t.Cleanup(func() { signing.Close() })
-	keys, err := auth.NewKeys(db, auth.KeysConfig{Clock: srv.Now, Log: logger})
+	keys, err := auth.NewKeys(db, auth.KeysConfig{Clock: srv.Now, Log: logger, Wait: 2 * time.Second})
 	must(err)
 	t.Cleanup(func() { keys.Close() })
 	for name, key := range map[string]auth.NewKey{
