@@ -14,7 +14,7 @@ func newEngine(tb testing.TB, clock *storetest.Clock) storetest.Engine {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { store.Close() })
-	return storetest.Engine{Store: store, LoseData: store.loseData, Incarnate: store.incarnate, Checks: 2000}
+	return storetest.Engine{Store: store, LoseData: store.loseData, Incarnate: store.incarnate, Checks: 1000}
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, newEngine) }

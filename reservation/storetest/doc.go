@@ -41,7 +41,7 @@
 // These it accepts either way: the ClosedAt of an expiry (the lease's end or the
 // instant of the reclaim), whether a confirmed record that may be forgotten still
 // is known, the Token of a confirmed record that no key replays, what a counter
-// of a past period says besides held and unposted, what Actual says for slots, the
+// of a past period says besides held and unposted and whether it is seeded, what Actual says for slots, the
 // ticket of a DryRun where none stood, and how instants after the year 2200 are
 // shown.
 package storetest
