@@ -68,6 +68,13 @@ func labelValueProblem(value string) string {
 	if len(value) > MaxLabelValueBytes {
 		return fmt.Sprintf("the value has %d bytes, at most %d are accepted; shorten or hash it", len(value), MaxLabelValueBytes)
 	}
+	plain := true // printable ASCII, as nearly every value is
+	for i := range len(value) {
+		plain = plain && 0x20 <= value[i] && value[i] < 0x7f
+	}
+	if plain {
+		return ""
+	}
 	if !utf8.ValidString(value) {
 		return "the value is not valid UTF-8; encode it as UTF-8"
 	}

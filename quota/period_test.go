@@ -232,7 +232,12 @@ func TestDayStartsAtItsFirstInstant(t *testing.T) {
 			account := quota.Account{Name: "a", Plan: "p", TimeZone: zone, AnchorDay: 1}
 			period := account.PeriodAt(quota.PeriodDay, at)
 			first := period.Start.Add(-26 * time.Hour).Truncate(30 * time.Second)
-			for first.In(location).Format(time.DateOnly) < period.Key[1:] {
+			_, year, month, day, err := quota.ParsePeriodKey(period.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ordinal := func(year int, month time.Month, day int) int { return (year*100+int(month))*100 + day }
+			for ordinal(first.In(location).Date()) < ordinal(year, month, day) {
 				first = first.Add(30 * time.Second)
 			}
 			if !first.Equal(period.Start) {
@@ -241,7 +246,7 @@ func TestDayStartsAtItsFirstInstant(t *testing.T) {
 		}
 		changes := 0
 		_, offset := year1970.AddDate(3, 0, 0).In(location).Zone()
-		for at := year1970.AddDate(3, 0, 0); at.Before(year2101) && changes < 60; at = at.Add(day) {
+		for at := year1970.AddDate(3, 0, 0); at.Before(year2101) && changes < 30; at = at.Add(day) {
 			if _, now := at.In(location).Zone(); now != offset {
 				offset = now
 				changes++
