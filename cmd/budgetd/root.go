@@ -72,7 +72,7 @@ func newRootCommand(s streams) *cobra.Command {
 		}
 	}
 	add("broker", newServeCommand(s), newMigrateCommand(s), newConfigCommand(s))
-	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newEstimateCommand(s))
+	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
 	add("manage", newApplyCommand(s), newAccountCommand(s), newKeyCommand(s))
 	return root
 }
