@@ -196,6 +196,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		Registerer:     a.registry,
 		Logger:         a.log,
 	})
+	a.opened("the broker", a.closeBroker)
 	a.readiness = ops.NewReadiness(
 		ops.Check{Name: "engine", Do: engine.Ping},
 		ops.Check{Name: "ledger", Do: books.Ping},
@@ -281,20 +282,23 @@ func (a *App) stop(ctx context.Context) error {
 	}
 	a.background()
 	a.running.Wait()
-	// Not ctx: the grace is for calls. What is confirmed to the engine now need
-	// not be posted again later.
-	confirming, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
-	defer cancel()
-	if err := a.broker.Close(confirming); err != nil {
-		a.log.Warn("some closings are in the ledger and were not confirmed to the engine; a sweep confirms them later", "error", err)
-	}
 	errs = append(errs, a.undo())
 	a.serving.Wait()
 	return errors.Join(errs...)
 }
 
-// confirmTimeout bounds the wait for confirmations at the end.
+// confirmTimeout bounds the wait for confirmations at the end. The grace is for
+// calls; what is confirmed to the engine now need not be posted again later.
 const confirmTimeout = 5 * time.Second
+
+func (a *App) closeBroker() error {
+	ctx, cancel := context.WithTimeout(context.Background(), confirmTimeout)
+	defer cancel()
+	if err := a.broker.Close(ctx); err != nil {
+		a.log.Warn("some closings are in the ledger and were not confirmed to the engine; a sweep confirms them later", "error", err)
+	}
+	return nil
+}
 
 // listener is a port with its server.
 type listener struct {

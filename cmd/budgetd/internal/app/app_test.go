@@ -16,9 +16,10 @@ import (
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/test/servers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.Stopping(m)) }
 
 // output collects what a broker writes while it runs.
 type output struct {
