@@ -59,7 +59,7 @@ func checkHolds(holds []reservation.Hold) error {
 			return fmt.Errorf("holds[%d]: %w", i, err)
 		}
 		for j := range i {
-			if holds[i].Counter == holds[j].Counter && holds[i].Kind == holds[j].Kind {
+			if holds[i].Counter == holds[j].Counter && holds[i].Kind == holds[j].Kind && holds[i].Period.Key == holds[j].Period.Key {
 				return fmt.Errorf("holds[%d]: it takes from the same counter as holds[%d]; add the two amounts up", i, j)
 			}
 		}

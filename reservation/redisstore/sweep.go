@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -46,7 +47,11 @@ func (s *Store) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, e
 		if d.pool {
 			visit = s.visitPool
 		}
-		if err := visit(ctx, d.space, left, &answer); err != nil {
+		err := visit(ctx, d.space, left, &answer)
+		if errors.Is(err, reservation.ErrNewerLayout) {
+			continue // an upgraded node's to sweep; the metrics count it
+		}
+		if err != nil {
 			if len(answer.Pending) > 0 {
 				// What was handed out is due again only after a while: give it
 				// to the caller; the rest waits for the next sweep.

@@ -18,4 +18,4 @@ local STRIDE = 9                                   -- values of one hold in a pl
 
 local KEEP = 90000000000        -- 25 h: what waits for the ledger outlives its due instant by this
 local SLACK = 600000000         -- 10 min: keys are given more than they need, so that few calls touch the expiry
-local CLOSING_SLACK_MS = 60000  -- the same for closings and idempotency keys
+local CLOSING_SLACK_MS = 5000   -- what closings and idempotency keys live beyond their instant

@@ -1,0 +1,105 @@
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// tokens is a hold on a bucket of the account.
+func tokens(amount quota.Amount, b quota.Bucket) reservation.Hold {
+	return reservation.Hold{
+		Counter: reservation.Counter{Limit: "tokens.00000000"}, Kind: quota.KindBucket,
+		Amount: amount, Bucket: b, OnExpiry: quota.ExpiryGiveBack,
+	}
+}
+
+// spend is a hold on a yearly quota of the account.
+func spend(amount, most quota.Amount) reservation.Hold {
+	return reservation.Hold{
+		Counter: reservation.Counter{Limit: "spend.00000000"}, Kind: quota.KindQuota, Amount: amount, Max: most,
+		Period: quota.Period{Key: "y2026-01-01", Start: time.Unix(0, 0).UTC(), End: time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)},
+	}
+}
+
+func slot(most quota.Amount) reservation.Hold {
+	return reservation.Hold{Counter: reservation.Counter{Limit: "in-flight.00000000"}, Kind: quota.KindSlots, Amount: 1, Max: most}
+}
+
+func asking(account string, holds ...reservation.Hold) reservation.ReserveRequest {
+	return reservation.ReserveRequest{
+		Account: account, ID: reservation.NewID(time.Now()), Holds: holds,
+		Lease: time.Minute, Retention: time.Minute, Token: []byte("token"),
+	}
+}
+
+func closing(r reservation.ReserveRequest, body byte, actual ...quota.Amount) reservation.RefundRequest {
+	return reservation.RefundRequest{
+		Account: r.Account, ID: r.ID, Lease: r.Lease, Retention: r.Retention, Token: r.Token,
+		Body: reservation.Hash{body}, Actual: actual,
+	}
+}
+
+func confirming(r reservation.RefundRequest) reservation.ConfirmRequest {
+	return reservation.ConfirmRequest{
+		Account: r.Account, ID: r.ID, Lease: r.Lease, Retention: r.Retention, Rank: 2,
+		Body: r.Body, Actual: r.Actual, ClosedAt: time.Now(),
+	}
+}
+
+func mustReserve(tb testing.TB, s reservation.Store, r reservation.ReserveRequest, want reservation.ReserveVerdict) reservation.ReserveAnswer {
+	tb.Helper()
+	answer, err := s.Reserve(within(tb, 30*time.Second), r)
+	if err != nil || answer.Verdict != want {
+		tb.Fatalf("Reserve: verdict %d, error %v; want verdict %d", answer.Verdict, err, want)
+	}
+	return answer
+}
+
+func mustRefund(tb testing.TB, s reservation.Store, r reservation.RefundRequest, want reservation.RefundVerdict) reservation.RefundAnswer {
+	tb.Helper()
+	answer, err := s.Refund(within(tb, 30*time.Second), r)
+	if err != nil || answer.Verdict != want {
+		tb.Fatalf("Refund: verdict %d, error %v; want verdict %d", answer.Verdict, err, want)
+	}
+	return answer
+}
+
+func mustConfirm(tb testing.TB, s reservation.Store, r reservation.ConfirmRequest, want reservation.ConfirmVerdict) {
+	tb.Helper()
+	verdict, err := s.Confirm(within(tb, 30*time.Second), r)
+	if err != nil || verdict != want {
+		tb.Fatalf("Confirm: verdict %d, error %v; want verdict %d", verdict, err, want)
+	}
+}
+
+// seeded asks for a quota's ticket and seeds it.
+func seeded(tb testing.TB, s reservation.Store, account string, h reservation.Hold, used quota.Amount) {
+	tb.Helper()
+	h.Amount = 1
+	answer := mustReserve(tb, s, asking(account, h), reservation.Unseeded)
+	ok, err := s.Seed(within(tb, 30*time.Second), reservation.SeedRequest{
+		Account: account, Counter: h.Counter, Period: h.Period, Ticket: answer.Tickets[0].Ticket, Used: used, Version: 1,
+	})
+	if err != nil || !ok {
+		tb.Fatalf("Seed: %v, error %v", ok, err)
+	}
+}
+
+// eventually polls until done says true, for at most 30 s.
+func eventually(tb testing.TB, what string, done func(ctx context.Context) bool) {
+	tb.Helper()
+	ctx := within(tb, 30*time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done(ctx) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
