@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -134,10 +136,20 @@ func report(s streams, err error) int {
 	if errors.As(err, &quiet) && quiet.err == nil {
 		return quiet.code
 	}
-	fmt.Fprintf(s.err, "budgetd: %v\n", err)
+	fmt.Fprintf(s.err, "budgetd: %s\n", plainText(err))
 	var u *usage
 	if errors.As(err, &u) {
 		fmt.Fprintf(s.err, "Run '%s --help' for what it takes.\n", u.path)
 	}
 	return exitCode(err)
+}
+
+// plainText is an error for people: without the protocol's code, which the exit
+// code tells.
+func plainText(err error) string {
+	var rpc *connect.Error
+	if errors.As(err, &rpc) {
+		return strings.Replace(err.Error(), rpc.Code().String()+": ", "", 1)
+	}
+	return err.Error()
 }
