@@ -2,11 +2,15 @@ package redisstore
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/test/servers"
 )
 
 // tokens is a hold on a bucket of the account.
@@ -101,5 +105,34 @@ func eventually(tb testing.TB, what string, done func(ctx context.Context) bool)
 		case <-ctx.Done():
 			tb.Fatalf("not within 30 s: %s", what)
 		}
+	}
+}
+
+// moveSlot moves the hash slot of a key with all its keys to another node, as
+// redis-cli --cluster reshard does.
+func moveSlot(tb testing.TB, key string, source, target *servers.RedisProcess, cluster *servers.RedisClusterProcesses) {
+	tb.Helper()
+	ctx := within(tb, 30*time.Second)
+	from, to := source.Client(tb), target.Client(tb)
+	do := func(c *redis.Client, command ...any) any {
+		tb.Helper()
+		got, err := c.Do(ctx, command...).Result()
+		if err != nil {
+			tb.Fatalf("%v: %v", command, err)
+		}
+		return got
+	}
+	number := do(from, "CLUSTER", "KEYSLOT", key)
+	sourceID, targetID := do(from, "CLUSTER", "MYID"), do(to, "CLUSTER", "MYID")
+	host, port, err := net.SplitHostPort(target.Addr())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	do(to, "CLUSTER", "SETSLOT", number, "IMPORTING", sourceID)
+	do(from, "CLUSTER", "SETSLOT", number, "MIGRATING", targetID)
+	keys := do(from, "CLUSTER", "GETKEYSINSLOT", number, 1000).([]any)
+	do(from, append([]any{"MIGRATE", host, port, "", 0, 10000, "KEYS"}, keys...)...)
+	for _, node := range append([]*servers.RedisProcess{target, source}, cluster.Nodes...) {
+		do(node.Client(tb), "CLUSTER", "SETSLOT", number, "NODE", targetID)
 	}
 }
