@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,19 +66,27 @@ func (l *Ledger) append(ctx context.Context, closings []ledger.Closing) ([]ledge
 	defer conn.Release() // throws the connection away if a transaction is open
 
 	a := newAppend(closings)
-	if err = a.writeClosings(ctx, conn); err == nil {
-		if err = a.readBefore(ctx, conn); err == nil {
-			if err = a.post(); err == nil {
-				err = a.writeBooks(ctx, conn)
-			}
+	if len(a.groups) == len(closings) && l.mayBeNew() {
+		verdicts, err := a.appendNew(ctx, conn)
+		if !isConflict(err) {
+			return verdicts, err
 		}
+		l.foundConflict()
+		a = newAppend(closings)
 	}
-	if err != nil {
-		rollBack(ctx, conn)
-		return nil, err
-	}
-	return a.verdicts, nil
+	return a.appendByRank(ctx, conn)
 }
+
+// carefulFor is how many Appends go by rank at once after one found that a
+// reservation had a closing already: repeats come in swarms.
+const carefulFor = 32
+
+// mayBeNew says whether to bet that the reservations have no closing yet.
+func (l *Ledger) mayBeNew() bool {
+	return l.careful.Load() <= 0 || l.careful.Add(-1) < 0
+}
+
+func (l *Ledger) foundConflict() { l.careful.Store(carefulFor) }
 
 func rollBack(ctx context.Context, conn *pgxpool.Conn) {
 	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {
@@ -97,7 +104,7 @@ type appending struct {
 	groups   []group
 	second   bool // a group has a second closing
 
-	entries  entryColumns
+	entries  monthEntries
 	rows     posting.Rows
 	verdicts []ledger.Verdict
 }
@@ -137,6 +144,7 @@ func newAppend(closings []ledger.Closing) *appending {
 	index := make(map[key]int, len(closings))
 	for i := range closings {
 		c := &closings[i]
+		a.entries.lines += len(c.Lines)
 		k := key{account: c.Account, reservation: c.Reservation, month: ledger.MonthOf(c.Minted)}
 		at, known := index[k]
 		if !known {
@@ -164,6 +172,51 @@ func (a *appending) find(k key) (*group, error) {
 	return &a.groups[at], nil
 }
 
+// appendNew writes closings of reservations that have none yet, in one round
+// trip. If one has, nothing is written and the error is a conflict.
+func (a *appending) appendNew(ctx context.Context, conn *pgxpool.Conn) ([]ledger.Verdict, error) {
+	var columns closingColumns
+	for i := range a.groups {
+		g := &a.groups[i]
+		g.firstIn = true
+		if err := columns.add(&a.closings[g.first]); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.post(); err != nil {
+		return nil, err
+	}
+	if err := a.writeBooks(ctx, conn, &columns); err != nil {
+		rollBack(ctx, conn)
+		return nil, err
+	}
+	return a.verdicts, nil
+}
+
+// appendByRank writes the closings that outrank what stands.
+func (a *appending) appendByRank(ctx context.Context, conn *pgxpool.Conn) ([]ledger.Verdict, error) {
+	err := a.writeClosings(ctx, conn)
+	if err == nil {
+		err = a.readBefore(ctx, conn)
+	}
+	if err == nil {
+		err = a.post()
+	}
+	if err == nil {
+		err = a.writeBooks(ctx, conn, nil)
+	}
+	if err != nil {
+		rollBack(ctx, conn)
+		return nil, err
+	}
+	return a.verdicts, nil
+}
+
+// begin opens the transaction whatever the session's defaults are. Each
+// statement must see what was committed before it, which a stricter level would
+// turn into errors.
+const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
 // writeClosings opens the transaction and writes closings by rank.
 func (a *appending) writeClosings(ctx context.Context, conn *pgxpool.Conn) error {
 	var firsts, seconds closingColumns
@@ -181,7 +234,7 @@ func (a *appending) writeClosings(ctx context.Context, conn *pgxpool.Conn) error
 		}
 	}
 	batch := &pgx.Batch{}
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue(begin)
 	batch.Queue(upsertClosings, firsts.arguments()...)
 	if a.second {
 		// What stands between the first and the second is the verdict for the
@@ -262,7 +315,13 @@ func (a *appending) readBefore(ctx context.Context, conn *pgxpool.Conn) error {
 func (a *appending) post() error {
 	for i := range a.groups {
 		g := &a.groups[i]
-		write := func(e posting.Entry) { a.entries.add(g.key, e) }
+		var columns *entryColumns
+		write := func(e posting.Entry) {
+			if columns == nil {
+				columns = a.entries.of(g.key.month)
+			}
+			columns.add(&g.key, e)
+		}
 		if g.firstIn {
 			if err := g.reservation.Post(&a.closings[g.first], &a.rows, write); err != nil {
 				return err
@@ -278,8 +337,9 @@ func (a *appending) post() error {
 }
 
 // writeBooks writes the entries and the usage rows, reads what the verdicts
-// need, and commits.
-func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn) error {
+// need, and commits. With opening it also opens the transaction and writes
+// those closings, which must be new.
+func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening *closingColumns) error {
 	var duplicates []*group // nothing of them was written
 	for i := range a.groups {
 		if g := &a.groups[i]; !g.firstIn && !g.secondIn {
@@ -297,8 +357,15 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn) error {
 	}
 
 	batch := &pgx.Batch{}
-	if len(a.entries.sequence) > 0 {
-		batch.Queue(insertEntries, a.entries.arguments()...)
+	plain := 0 // statements in front that return nothing
+	if opening != nil {
+		batch.Queue(begin)
+		batch.Queue(insertClosings, opening.arguments()...)
+		plain += 2
+	}
+	for _, columns := range a.entries.months {
+		batch.Queue(insertEntries, columns.arguments()...)
+		plain++
 	}
 	if len(ordered) > 0 {
 		// Last of the writes: the time for which a busy row stays locked is
@@ -316,7 +383,7 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn) error {
 
 	results := conn.SendBatch(ctx, batch)
 	defer results.Close()
-	if len(a.entries.sequence) > 0 {
+	for range plain {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
@@ -465,7 +532,10 @@ func (a *appending) decide(charged map[*group][]ledger.Usage) error {
 			default:
 				verdict = *g.stored
 			}
-			verdict.Usage = slices.Clone(usage)
+			verdict.Usage = usage
+			if len(g.closings) > 1 {
+				verdict.Usage = slices.Clone(usage) // each verdict is its caller's
+			}
 			a.verdicts[at] = verdict
 		}
 	}
@@ -498,12 +568,9 @@ type closingColumns struct {
 }
 
 func (c *closingColumns) add(closing *ledger.Closing) error {
-	labels := []byte("{}")
-	if len(closing.Labels) > 0 {
-		var err error
-		if labels, err = json.Marshal(closing.Labels); err != nil {
-			return fmt.Errorf("encode the labels: %w", err)
-		}
+	labels, err := posting.EncodeLabels(closing.Labels)
+	if err != nil {
+		return err
 	}
 	outcome := closing.Outcome
 	if outcome == nil {
@@ -518,7 +585,7 @@ func (c *closingColumns) add(closing *ledger.Closing) error {
 	c.closedAt = append(c.closedAt, ledger.Instant(closing.ClosedAt))
 	c.body = append(c.body, uuid(closing.Body))
 	c.priceVersion = append(c.priceVersion, closing.PriceVersion)
-	c.labels = append(c.labels, string(labels))
+	c.labels = append(c.labels, labels)
 	c.outcome = append(c.outcome, outcome)
 	return nil
 }
@@ -545,9 +612,9 @@ func keyColumns(groups []*group) []any {
 	return []any{month, account, reservation}
 }
 
-// entryColumns are the arguments of insertEntries.
+// entryColumns are the arguments of insertEntries: entries of one month.
 type entryColumns struct {
-	month       pgtype.FlatArray[time.Time]
+	month       time.Time
 	account     pgtype.FlatArray[string]
 	reservation pgtype.FlatArray[pgtype.UUID]
 	sequence    pgtype.FlatArray[int32]
@@ -555,8 +622,7 @@ type entryColumns struct {
 	amount      pgtype.FlatArray[int64]
 }
 
-func (c *entryColumns) add(k key, e posting.Entry) {
-	c.month = append(c.month, k.month)
+func (c *entryColumns) add(k *key, e posting.Entry) {
 	c.account = append(c.account, k.account)
 	c.reservation = append(c.reservation, uuid(k.reservation))
 	c.sequence = append(c.sequence, int32(e.Sequence))
@@ -564,8 +630,37 @@ func (c *entryColumns) add(k key, e posting.Entry) {
 	c.amount = append(c.amount, int64(e.Amount))
 }
 
+// grow makes room for so many more entries.
+func (c *entryColumns) grow(more int) {
+	c.account = slices.Grow(c.account, more)
+	c.reservation = slices.Grow(c.reservation, more)
+	c.sequence = slices.Grow(c.sequence, more)
+	c.row = slices.Grow(c.row, more)
+	c.amount = slices.Grow(c.amount, more)
+}
+
 func (c *entryColumns) arguments() []any {
 	return []any{c.month, c.account, c.reservation, c.sequence, c.row, c.amount}
+}
+
+// monthEntries are the entries of an Append, by month; most have one.
+type monthEntries struct {
+	lines  int // lines of all closings
+	months []*entryColumns
+}
+
+func (m *monthEntries) of(month time.Time) *entryColumns {
+	for _, columns := range m.months {
+		if columns.month.Equal(month) {
+			return columns
+		}
+	}
+	columns := &entryColumns{month: month}
+	if len(m.months) == 0 {
+		columns.grow(m.lines)
+	}
+	m.months = append(m.months, columns)
+	return columns
 }
 
 // usageColumns are the arguments of upsertUsage.

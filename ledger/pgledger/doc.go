@@ -1,15 +1,17 @@
 // Package pgledger keeps the ledger in PostgreSQL 14 or later, in the tables of
 // migrations/postgres/0001_ledger.sql.
 //
-// An Append is one READ COMMITTED transaction of a few multi-row statements:
+// An Append is one READ COMMITTED transaction of a few multi-row statements,
+// sent in as few round trips, whatever the number of closings:
 //
-//  1. BEGIN; closings are written by rank (upsert_closings.sql)
-//  2. entries are inserted, usage rows are updated by the summed differences,
-//     and what the verdicts need is read; COMMIT
-//
-// Each step is one round trip, whatever the number of closings. A third one in
-// between reads what was charged before when a closing of a higher rank
-// replaced another, or when one Append has two ranks of one reservation.
+//   - Most closings are the first of their reservation. So an Append first
+//     tries to insert them as such, together with their entries and the
+//     differences of the usage rows: one round trip.
+//   - If a reservation has a closing already, that transaction has failed and
+//     left nothing. The Append begins anew, and the next ones begin so: closings
+//     are written by rank, then entries and usage rows as it turned out: two
+//     round trips. A third one in between reads what was charged before when a
+//     closing of a higher rank replaced another.
 //
 // Why concurrent Appends, of any number of nodes, can't deadlock: all take
 // locks on closings first and on usage rows last, the former in the order of

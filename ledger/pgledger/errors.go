@@ -11,6 +11,7 @@ import (
 
 // Error codes of PostgreSQL, appendix A of its manual.
 const (
+	codeUniqueViolation   = "23505"
 	codeCheckViolation    = "23514" // also: no partition of relation found for row
 	codeNumericOutOfRange = "22003"
 	codeUndefinedTable    = "42P01"
@@ -56,4 +57,10 @@ func isFaultOfData(err *pgconn.PgError) bool {
 func isMissingPartition(err error) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && server.Code == codeCheckViolation && server.ConstraintName == ""
+}
+
+// isConflict says that a row of that key exists.
+func isConflict(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == codeUniqueViolation
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,8 +15,9 @@ import (
 
 // Ledger is the engine on PostgreSQL. It is safe for concurrent use.
 type Ledger struct {
-	pool   *pgxpool.Pool
-	months months
+	pool    *pgxpool.Pool
+	months  months
+	careful atomic.Int64 // Appends that will not bet on new closings
 
 	mu     sync.Mutex
 	closed bool

@@ -2,7 +2,6 @@ package pgledger
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -122,11 +121,8 @@ func (l *Ledger) closing(ctx context.Context, k key) (ledger.Closing, error) {
 		closing.Minted, closing.ClosedAt = closing.Minted.UTC(), closing.ClosedAt.UTC()
 		closing.Rank, closing.Body = ledger.Rank(rank), body.Bytes
 		closing.Outcome = present(closing.Outcome)
-		if err := json.Unmarshal([]byte(labels), &closing.Labels); err != nil {
-			return fmt.Errorf("decode the labels: %w", err)
-		}
-		if len(closing.Labels) == 0 {
-			closing.Labels = nil
+		if closing.Labels, err = posting.DecodeLabels(labels); err != nil {
+			return err
 		}
 		rows, err := tx.Query(ctx, selectCharges, keyColumns([]*group{g})...)
 		if err != nil {

@@ -4,8 +4,10 @@ import _ "embed" // the statements are files
 
 // Each statement says in its file what it does.
 var (
-	//go:embed sql/upsert_closings.sql
-	upsertClosings string
+	//go:embed sql/insert_closings.sql
+	insertClosings string
+	//go:embed sql/replace_closings.sql
+	replaceClosings string
 	//go:embed sql/select_charges.sql
 	selectCharges string
 	//go:embed sql/select_winners.sql
@@ -25,3 +27,6 @@ var (
 	//go:embed sql/select_months.sql
 	selectMonths string
 )
+
+// upsertClosings writes closings by rank.
+var upsertClosings = insertClosings + replaceClosings

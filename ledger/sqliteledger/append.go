@@ -3,7 +3,6 @@ package sqliteledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -236,13 +235,9 @@ func (a *appending) replace(k key, c *ledger.Closing) error {
 }
 
 func closingArguments(k key, c *ledger.Closing, now int64) ([]any, error) {
-	labels := "{}"
-	if len(c.Labels) > 0 {
-		encoded, err := json.Marshal(c.Labels)
-		if err != nil {
-			return nil, fmt.Errorf("encode the labels: %w", err)
-		}
-		labels = string(encoded)
+	labels, err := posting.EncodeLabels(c.Labels)
+	if err != nil {
+		return nil, err
 	}
 	outcome := c.Outcome
 	if outcome == nil {

@@ -3,12 +3,11 @@ package sqliteledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/internal/posting"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -106,11 +105,8 @@ WHERE account = ?1 AND reservation = ?2 AND month = ?3`, k.account, k.reservatio
 		c.Minted, c.ClosedAt = time.UnixMicro(mintedAt).UTC(), time.UnixMicro(closedAt).UTC()
 		copy(c.Body[:], body)
 		c.Outcome = present(c.Outcome)
-		if err := json.Unmarshal([]byte(labels), &c.Labels); err != nil {
-			return fmt.Errorf("decode the labels: %w", err)
-		}
-		if len(c.Labels) == 0 {
-			c.Labels = nil
+		if c.Labels, err = posting.DecodeLabels(labels); err != nil {
+			return err
 		}
 		rows, err := tx.QueryContext(ctx, selectCharges, k.account, k.reservation[:], k.month)
 		if err != nil {

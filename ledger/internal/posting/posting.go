@@ -43,6 +43,7 @@ type Entry struct {
 func (r *Reservation) Post(closing *ledger.Closing, rows *Rows, write func(Entry)) error {
 	before := len(r.Charges)
 	named := make([]bool, before)
+	r.Charges = slices.Grow(r.Charges, len(closing.Lines))
 	for i := range closing.Lines {
 		line := &closing.Lines[i]
 		key := line.Key(closing.Account)

@@ -1,3 +1,5 @@
--- Writes entries.
+-- Writes entries of one month.
 INSERT INTO entries (month, account, reservation, sequence, usage_id, amount)
-SELECT * FROM unnest($1::date[], $2::text[], $3::uuid[], $4::integer[], $5::uuid[], $6::bigint[])
+SELECT $1, e.account, e.reservation, e.sequence, e.usage_id, e.amount
+  FROM unnest($2::text[], $3::uuid[], $4::integer[], $5::uuid[], $6::bigint[])
+       AS e (account, reservation, sequence, usage_id, amount)

@@ -1,0 +1,215 @@
+package pgledger_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
+)
+
+// workload makes closings as a broker does: a quota and two totals each, a
+// label or two, an outcome of a few hundred bytes, 16 accounts.
+type workload struct {
+	next    atomic.Uint64
+	outcome []byte
+}
+
+func newWorkload() *workload { return &workload{outcome: make([]byte, 200)} }
+
+func (w *workload) closings(count int) []ledger.Closing {
+	closings := make([]ledger.Closing, count)
+	for i := range closings {
+		number := w.next.Add(1)
+		account := fmt.Sprintf("account-%02d", number%16)
+		c := &closings[i]
+		*c = ledger.Closing{
+			Account: account, Minted: start, ClosedAt: start, Rank: ledger.RankRefunded,
+			Outcome: w.outcome, PriceVersion: "2026-11-01",
+			Labels: map[string]string{"model": "gpt-4o", "route": "chat"},
+			Lines: []ledger.Line{
+				{Limit: "spend.0123abcd", Scope: "model=gpt-4o", Period: "m2026-11-01", Meter: quota.MeterCost, Amount: 2_340_000},
+				{Period: "m2026-11-01", Meter: quota.MeterCost, Amount: 2_340_000},
+				{Period: "m2026-11-01", Meter: quota.MeterTokens, Amount: 1_100},
+			},
+		}
+		// As reservation ids are: microseconds, then random bytes.
+		binary.BigEndian.PutUint64(c.Reservation[:8], uint64(start.UnixMicro())+number*50)
+		binary.BigEndian.PutUint64(c.Reservation[8:], number*0x9e3779b97f4a7c15)
+	}
+	return closings
+}
+
+// bare writes the same rows with the fewest statements that can: multi-row
+// inserts of closings and entries, and an update of the usage rows by the
+// summed differences. It looks at nothing: no ranks, no winners, no order.
+type bare struct {
+	conn *pgx.Conn
+}
+
+const (
+	bareClosings = `INSERT INTO closings (month, account, reservation, rank, revision, late, degraded, minted, closed_at, body, price_version, labels, outcome)
+SELECT '2026-11-01', a, r, 2, 1, false, false, $3, $3, r, p, l::jsonb, o FROM unnest($1::text[], $2::uuid[], $4::text[], $5::text[], $6::bytea[]) AS t (a, r, p, l, o)`
+	bareEntries = `INSERT INTO entries (month, account, reservation, sequence, usage_id, amount)
+SELECT '2026-11-01', a, r, s, u, d FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::uuid[], $5::bigint[]) AS t (a, r, s, u, d)`
+	bareUsage = `INSERT INTO usage AS kept (id, account, limit_id, scope, period, meter, used, version)
+SELECT i, a, l, s, p, m, d, 1 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) AS t (i, a, l, s, p, m, d)
+ON CONFLICT (id) DO UPDATE SET used = kept.used + excluded.used, version = kept.version + 1`
+)
+
+// rows are the arguments of the three statements.
+type rows struct{ closings, entries, usage []any }
+
+// prepare turns closings into rows, which is not part of what is measured.
+func (bare) prepare(closings []ledger.Closing) rows {
+	var account, price, labels, entryAccount pgtype.FlatArray[string]
+	var reservation, entryReservation, row pgtype.FlatArray[pgtype.UUID]
+	var outcome pgtype.FlatArray[[]byte]
+	var sequence pgtype.FlatArray[int32]
+	var amount pgtype.FlatArray[int64]
+	sums := map[ledger.UsageKey]int64{}
+	for _, c := range closings {
+		id := pgtype.UUID{Bytes: c.Reservation, Valid: true}
+		account = append(account, c.Account)
+		reservation = append(reservation, id)
+		price = append(price, c.PriceVersion)
+		labels = append(labels, `{"model":"gpt-4o","route":"chat"}`)
+		outcome = append(outcome, c.Outcome)
+		for i, line := range c.Lines {
+			entryAccount = append(entryAccount, c.Account)
+			entryReservation = append(entryReservation, id)
+			sequence = append(sequence, int32(i+1))
+			row = append(row, rowID(line.Key(c.Account)))
+			amount = append(amount, int64(line.Amount))
+			sums[line.Key(c.Account)] += int64(line.Amount)
+		}
+	}
+	var id pgtype.FlatArray[pgtype.UUID]
+	var accounts, limit, scope, period, meter pgtype.FlatArray[string]
+	var sum pgtype.FlatArray[int64]
+	for key, total := range sums {
+		id = append(id, rowID(key))
+		accounts, limit, scope = append(accounts, key.Account), append(limit, key.Limit), append(scope, key.Scope)
+		period, meter, sum = append(period, key.Period), append(meter, string(key.Meter)), append(sum, total)
+	}
+	return rows{
+		closings: []any{account, reservation, start, price, labels, outcome},
+		entries:  []any{entryAccount, entryReservation, sequence, row, amount},
+		usage:    []any{id, accounts, limit, scope, period, meter, sum},
+	}
+}
+
+// write writes the rows in one transaction and one round trip.
+func (b bare) write(ctx context.Context, r rows) error {
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN")
+	batch.Queue(bareClosings, r.closings...)
+	batch.Queue(bareEntries, r.entries...)
+	batch.Queue(bareUsage, r.usage...)
+	batch.Queue("COMMIT")
+	return b.conn.SendBatch(ctx, batch).Close()
+}
+
+// BenchmarkAppend measures ledger.Append against the bare inserts of the same
+// rows, in turns, in the same run: their ratio is what counts, as the disk and
+// the machine drift.
+func BenchmarkAppend(b *testing.B) {
+	for _, size := range []int{1, 100, 500} {
+		b.Run(fmt.Sprintf("closings=%d", size), func(b *testing.B) {
+			d := fresh(b)
+			l := open(b, d.pool(b, ""))
+			defer l.Close()
+			conn, err := pgx.Connect(b.Context(), d.dsn)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.Close(context.Background())
+			base, w := bare{conn}, newWorkload()
+			call := func() { mustAppend(b, l, w.closings(size)...) }
+			insert := func(r rows) {
+				if err := base.write(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			call() // prepares the statements and makes the usage rows
+			insert(base.prepare(w.closings(size)))
+
+			var appends, inserts stopwatch
+			for b.Loop() {
+				closings := w.closings(size)
+				prepared := base.prepare(w.closings(size))
+				appends.run(func() { mustAppend(b, l, closings...) })
+				inserts.run(func() { insert(prepared) })
+			}
+			report(b, size, &appends, &inserts)
+		})
+	}
+}
+
+// BenchmarkGroupCommit measures the group commit under many callers of one
+// closing each, against one connection that writes bare batches of the size
+// that so many callers could fill at best.
+func BenchmarkGroupCommit(b *testing.B) {
+	for _, c := range []struct{ callers, batch int }{{64, 64}, {2000, 500}} {
+		b.Run(fmt.Sprintf("callers=%d", c.callers), func(b *testing.B) {
+			d := fresh(b)
+			l := open(b, d.pool(b, ""))
+			defer l.Close()
+			conn, err := pgx.Connect(b.Context(), d.dsn)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.Close(context.Background())
+			group, err := ledger.NewGroupCommitter(l, ledger.GroupConfig{MaxBatch: 500})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer group.Close()
+			base, w := bare{conn}, newWorkload()
+			size := 8 * c.callers // closings of one turn
+			together := func(closings []ledger.Closing) {
+				var wait sync.WaitGroup
+				each := len(closings) / c.callers
+				for caller := range c.callers {
+					wait.Go(func() {
+						for _, one := range closings[caller*each : (caller+1)*each] {
+							mustAppend(b, group, one)
+						}
+					})
+				}
+				wait.Wait()
+			}
+			split := func(closings []ledger.Closing) (batches []rows) {
+				for at := 0; at < len(closings); at += c.batch {
+					batches = append(batches, base.prepare(closings[at:min(at+c.batch, len(closings))]))
+				}
+				return batches
+			}
+			insert := func(batches []rows) {
+				for _, r := range batches {
+					if err := base.write(b.Context(), r); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			together(w.closings(size))
+			insert(split(w.closings(size)))
+
+			var appends, inserts stopwatch
+			for b.Loop() {
+				closings := w.closings(size)
+				batches := split(w.closings(size))
+				appends.run(func() { together(closings) })
+				inserts.run(func() { insert(batches) })
+			}
+			report(b, size, &appends, &inserts)
+		})
+	}
+}
