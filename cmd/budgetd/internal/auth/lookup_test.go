@@ -357,3 +357,28 @@ func TestRecentForgetsTheLeastUsed(t *testing.T) {
 		t.Errorf("len = %d, want 1", r.len())
 	}
 }
+
+// What was read before a key was revoked here is not remembered after it.
+func TestLateAnswerIsNotRemembered(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *sql.DB) {
+		keys := openKeys(t, open(), KeysConfig{})
+		_, secret := createKey(t, keys, NewKey{})
+		id := idOf(secret)
+		for _, forgotten := range []bool{false, true} {
+			question := &lookup{done: make(chan struct{})}
+			keys.mu.Lock()
+			keys.lookups[id] = question
+			keys.mu.Unlock()
+			if forgotten { // as Revoke does
+				keys.forget(id)
+			}
+			keys.answer(t.Context(), id, question, false)
+			if question.err != nil || question.record.ID != id {
+				t.Fatalf("who waited got %+v, %v", question.record.Key, question.err)
+			}
+			if _, remembered := keys.known.get(id); remembered == forgotten {
+				t.Errorf("forgotten meanwhile: %v, remembered: %v", forgotten, remembered)
+			}
+		}
+	})
+}

@@ -49,7 +49,7 @@ func postgres(t *testing.T) (open func() *sql.DB) {
 	}))
 }
 
-func opener(t *testing.T, driver, dsn string) func() *sql.DB {
+func opener(t testing.TB, driver, dsn string) func() *sql.DB {
 	return func() *sql.DB {
 		t.Helper()
 		db, err := sql.Open(driver, dsn)
