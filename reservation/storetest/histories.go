@@ -144,7 +144,7 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 		"more":    h.reserveAny, // reserve more often than the rest
 	}
 	if w.changing {
-		actions["change"] = h.changeLimit
+		actions["change"], actions["change more"] = h.changeLimit, h.changeLimit
 	}
 	if w.lossy {
 		actions["disaster"] = h.disaster
