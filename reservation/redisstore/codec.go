@@ -44,9 +44,6 @@ func amounts(list []quota.Amount) []byte {
 	return a
 }
 
-// stride is how many values a hold has in a plan, as in lua/prelude.lua.
-const stride = 9
-
 // place says where a counter is: a field of the account's hash, or a key.
 func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where int, ref string) {
 	letter := map[quota.Kind]byte{quota.KindBucket: 'b', quota.KindSlots: 'z', quota.KindQuota: 'q'}[kind]
@@ -65,7 +62,6 @@ func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where in
 // the account's plan only names them.
 func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte, keys []string) {
 	a := make(args, 0, 16+64*len(holds))
-	a.list(stride * len(holds))
 	for i := range holds {
 		h := &holds[i]
 		var where int
@@ -116,9 +112,9 @@ func packCounter(c reservation.Counter) []byte {
 // name back; of the others only what levels need.
 func planned(packed []byte) ([]reservation.Hold, error) {
 	r := reply{rest: packed}
-	holds := make([]reservation.Hold, r.list()/stride)
-	for i := range holds {
-		h := &holds[i]
+	var holds []reservation.Hold
+	for len(r.rest) > 0 {
+		var h reservation.Hold
 		h.Kind = quota.Kind(r.int())
 		where := r.int()
 		ref := r.bytes()
@@ -154,8 +150,9 @@ func planned(packed []byte) ([]reservation.Hold, error) {
 		if r.err != nil {
 			return nil, r.err
 		}
+		holds = append(holds, h)
 	}
-	return holds, r.err
+	return holds, nil
 }
 
 // reply reads a script's packed answer. After a fault every read gives zero
@@ -196,19 +193,6 @@ func (r *reply) bytes() []byte {
 	}
 	r.rest = rest
 	return b
-}
-
-// skip passes over one value.
-func (r *reply) skip() {
-	if r.err != nil {
-		return
-	}
-	rest, err := msgp.Skip(r.rest)
-	if err != nil {
-		r.fault(err)
-		return
-	}
-	r.rest = rest
 }
 
 // list returns the length of a list, at most what the bytes left can hold.
@@ -262,7 +246,7 @@ func (r *reply) record() reservation.Record {
 
 // levels reads what the counters of holds show.
 func (r *reply) levels(holds []reservation.Hold) []counterState {
-	r.list()
+	r.int() // how many values follow
 	out := make([]counterState, len(holds))
 	for i := range holds {
 		c := &out[i]

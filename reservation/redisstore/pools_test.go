@@ -236,6 +236,9 @@ func TestPoolNeverOver(t *testing.T) {
 				if inFlight.Add(1) > 5 {
 					over.Add(1)
 				}
+				if _, err := s.Lookup(context.Background(), account, r.ID); err != nil { // some work
+					t.Errorf("lookup: %v", err)
+				}
 				inFlight.Add(-1)
 				if refund, err := s.Refund(context.Background(), closing(r, 1, 0, own.Amount)); err != nil || refund.Verdict != reservation.RefundSettled {
 					t.Errorf("refund: verdict %d, error %v", refund.Verdict, err)

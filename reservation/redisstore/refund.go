@@ -26,16 +26,13 @@ func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reserv
 	switch {
 	case answer.Verdict == reservation.RefundSettled:
 		answer.Record = out.record()
-		// The levels are those of the record's own holds, which come last.
-		counters := *out
-		out.skip()
 		holds, err := planned(out.bytes())
 		if err != nil {
 			return reservation.RefundAnswer{}, err
 		}
-		states := counters.levels(holds)
-		if err := errors.Join(counters.err, out.err); err != nil {
-			return reservation.RefundAnswer{}, err
+		states := out.levels(holds)
+		if out.err != nil {
+			return reservation.RefundAnswer{}, out.err
 		}
 		s.settlePools(ctx, holds, &r, states)
 		answer.Levels = showAll(holds, states, now)

@@ -30,23 +30,40 @@ var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "
 
 func (s script) String() string { return scriptNames[s] }
 
-// modules are the files that every script is made of, in order. The layout's
-// file is apart: a test composes another.
-var modules = []string{"prelude", "layout", "arithmetic", "account", "bucket", "slots", "quota", "record", "reclaim"}
+// modules are the files that every script is made of, in order, after the
+// prelude. The layout's file is apart: a test composes another.
+var modules = []string{"layout", "arithmetic", "account", "bucket", "slots", "quota", "record", "reclaim"}
 
-// compose returns the text of a script for one incarnation. replace gives the
-// text of modules that differ from the embedded ones.
+// hot names the files that take a script's usual case.
+var hot = map[script]string{scriptReserve: "reserve_hot", scriptRefund: "refund_hot"}
+
+// compose returns the text of a script for one incarnation: the prelude, the
+// usual case if the script has one, and everything else in one function. replace
+// gives the text of modules that differ from the embedded ones; unless it is
+// nil the usual case is left out, as it knows only the embedded ones.
 func compose(s script, generation uint64, replace map[string]string) string {
 	var b strings.Builder
 	b.WriteString("local GEN = ")
 	b.WriteString(strconv.FormatUint(generation, 10))
 	b.WriteByte('\n')
+	b.WriteString(luaFile("prelude"))
+	usual := hot[s]
+	if replace != nil {
+		usual = ""
+	}
+	if usual != "" {
+		b.WriteString(luaFile(usual))
+		b.WriteString("local function general()\n")
+	}
 	for _, name := range append(modules[:len(modules):len(modules)], s.String()) {
 		text, replaced := replace[name]
 		if !replaced {
 			text = luaFile(name)
 		}
 		b.WriteString(text)
+	}
+	if usual != "" {
+		b.WriteString("end\nreturn general()\n")
 	}
 	return b.String()
 }

@@ -40,13 +40,13 @@ if not r then
   if minted + span + retention <= now then return answer(4, now, reclaimed) end
   if plan_raw == '' then return answer(3, now, reclaimed) end
   local none = {}
-  for i = 1, #unpack_msg(plan_raw) / STRIDE do none[i] = 0 end
+  for i = 1, #{unpack_msg(plan_raw)} / STRIDE do none[i] = 0 end
   r = {1, EXPIRED, 0, minted + span, retention, 0, 1, 0, NO_BODY, '', token, '', plan_raw, pack(none)}
   created = true
 elseif r[R_RANK] > rank or (r[R_RANK] == rank and r[R_CONFIRMED] == 1) then
   return answer(2, now, reclaimed)
 end
-local plan = unpack_msg(r[R_PLAN])
+local plan = {unpack_msg(r[R_PLAN])}
 if #plan / STRIDE ~= count then return answer(5, now, reclaimed, #plan / STRIDE) end
 plan_raw = r[R_PLAN]
 

@@ -32,7 +32,7 @@ local function reclaim(most)
       members = members - 1
     else
       local r = read_record(raws[i])
-      local plan = unpack_msg(r[R_PLAN])
+      local plan = {unpack_msg(r[R_PLAN])}
       local actual, waits, n = {}, {}, 0
       for j = 1, #plan, STRIDE do
         n = n + 1

@@ -5,7 +5,7 @@ local R_LATE, R_CONFIRMED, R_CLOSED_AT = 6, 7, 8     -- flags: 0 or 1
 local R_BODY, R_OUTCOME, R_TOKEN, R_KEY = 9, 10, 11, 12
 local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' while held, or nothing known)
 
--- A plan is one table of STRIDE values a hold:
+-- A plan is packed as STRIDE values a hold, in a row:
 --   +0 kind  +1 where  +2 ref (field, key, or a pool elsewhere)  +3 amount
 --   +4 1: the hold is charged when the lease ends
 --   +5 +6 +7 +8  bucket: capacity, refill, per us, 0

@@ -2,8 +2,9 @@
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, body, outcome, token, actual (packed), how many, plan or '', idle us
--- Returns, packed: code, now, reclaimed, then by code
---   1 settled  record, levels afterwards, plan
+-- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
+-- the values)
+--   1 settled  record, plan, levels afterwards
 --   2 closed before with the same body  record
 --   3 closed before with another body   record
 --   4 unknown and young   5 unknown and old
@@ -29,13 +30,13 @@ if not r then
   if plan_raw == '' then return answer(4, now, reclaimed) end
   -- Redis lost it: nothing of it is counted here any more.
   local none = {}
-  for i = 1, #unpack_msg(plan_raw) / STRIDE do none[i] = 0 end
+  for i = 1, #{unpack_msg(plan_raw)} / STRIDE do none[i] = 0 end
   r = {1, EXPIRED, 0, minted + span, retention, 0, 1, 0, NO_BODY, '', token, '', plan_raw, pack(none)}
   created = true
 elseif r[R_STATE] == SETTLED then
   return answer(r[R_BODY] == body and 2 or 3, now, reclaimed, show(r))
 end
-local plan = unpack_msg(r[R_PLAN])
+local plan = {unpack_msg(r[R_PLAN])}
 if #plan / STRIDE ~= count then return answer(6, now, reclaimed, #plan / STRIDE) end
 
 prefetch(plan)
@@ -50,4 +51,5 @@ put('r' .. id, write_record(r))
 schedule(id, now + 2000000, true)
 flush(idle)
 if confirmed then call('HDEL', KEYS[4], id) end
-return pack(1, now, reclaimed, show(r), levels(plan), r[R_PLAN])
+local out = levels(plan)
+return pack(1, now, reclaimed, show(r), r[R_PLAN], #out, unpack_all(out))

@@ -22,7 +22,7 @@ if r then
     state = EXPIRED
   elseif state == HELD and now + span > ends then
     if pools_first == 1 then
-      local plan = unpack_msg(r[R_PLAN])
+      local plan = {unpack_msg(r[R_PLAN])}
       for j = 1, #plan, STRIDE do
         if plan[j + 1] == REMOTE then
           if reclaimed > 0 then flush(idle) end
@@ -44,7 +44,7 @@ if moved then
     local ask, known, token, retention, _, closings = read_key(raw)
     if known == id then again = write_key(ask, known, token, retention, ends + retention, closings) end
   end
-  local plan = unpack_msg(r[R_PLAN])
+  local plan = {unpack_msg(r[R_PLAN])}
   for j = 1, #plan, STRIDE do
     local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
     if where == REMOTE or plan[j + 3] == 0 then

@@ -6,7 +6,8 @@
 --     us, hash of the ask, token, mode (0 commit; 1 dry run; 2 the same, but
 --     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
 --     for a Charge, its body, its outcome, plan
--- Returns, packed: code, now, reclaimed, then by code
+-- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
+-- the values)
 --   1 granted   lease end us, levels afterwards
 --   2 replayed  record
 --   3 key reused   4 closed   5 stale
@@ -14,7 +15,7 @@
 --   7 refused   levels
 local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw = unpack_msg(ARGV[1])
 begin(clock, name)
-local plan = unpack_msg(plan_raw)
+local plan = {unpack_msg(plan_raw)}
 
 local get, mget = {'HMGET', A, 'm', 'r' .. id}, nil
 for j = 1, #plan, STRIDE do
@@ -141,7 +142,7 @@ if tickets then
   if reclaimed > 0 or mode ~= 1 then flush(idle) end
   return pack(6, now, reclaimed, tickets)
 end
-if refused then return answer(7, now, reclaimed, out) end
+if refused then return answer(7, now, reclaimed, n, unpack_all(out)) end
 
 -- 6. take all
 local commit = mode == 0
@@ -185,4 +186,4 @@ if commit then
   end
   flush(idle)
 end
-return pack(1, now, reclaimed, ends, out)
+return pack(1, now, reclaimed, ends, n, unpack_all(out))

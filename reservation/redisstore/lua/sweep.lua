@@ -16,7 +16,7 @@ local function hand_out(id, r)
   n = n + 2
   schedule(id, now + retry, true)
   -- The counters that it waits in outlive it.
-  local plan = unpack_msg(r[R_PLAN])
+  local plan = {unpack_msg(r[R_PLAN])}
   for j = 1, #plan, STRIDE do
     if plan[j] == KIND_QUOTA and plan[j + 1] == IN_KEY then
       quota_of(plan[j + 2], IN_KEY).dirty = true
