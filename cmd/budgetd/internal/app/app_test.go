@@ -43,6 +43,7 @@ func demoConfig(t testing.TB) config.Config {
 	t.Helper()
 	c := config.Default()
 	c.Demo, c.Listen, c.Data, c.LogFormat = true, "127.0.0.1:0", t.TempDir(), "text"
+	c.Deadline = 5 * time.Second // the tests share a few cores with everything else
 	return c
 }
 

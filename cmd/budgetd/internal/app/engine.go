@@ -37,7 +37,12 @@ func (a *App) openServers(ctx context.Context, options Options) (*Stores, reserv
 		}
 		a.opened("the lock of the data directory", unlock)
 	}
-	stores, err := openStores(ctx, a.config, auth.KeysConfig{Clock: options.Clock, Registerer: a.registry, Log: a.log}, options.Clock)
+	stores, err := openStores(ctx, a.config, auth.KeysConfig{
+		Clock: options.Clock, Registerer: a.registry, Log: a.log,
+		// A key that is not known here yet takes a read of the store, for which
+		// a call waits half as long as for its decision.
+		Wait: min(max(a.config.Deadline/2, time.Millisecond), 2*time.Second),
+	}, options.Clock)
 	if err != nil {
 		problems = append(problems, err)
 	} else {
@@ -68,7 +73,7 @@ func flatten(errs []error) []error {
 
 func (a *App) openEngine(ctx context.Context, clock func() time.Time) (reservation.Store, error) {
 	if a.config.Redis.IsSet() {
-		engine, err := openRedis(ctx, a.config, a.registry)
+		engine, err := openRedis(ctx, a.config, a.registry, a.log)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,9 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +21,8 @@ const startIOTimeout = 3 * time.Second
 
 // openRedis connects the engine, after a look at the servers. The error lists
 // what is wrong with them.
-func openRedis(ctx context.Context, c config.Config, registry prometheus.Registerer) (*redisstore.Store, error) {
+func openRedis(ctx context.Context, c config.Config, registry prometheus.Registerer, log *slog.Logger) (*redisstore.Store, error) {
+	clientLog.to.Store(log)
 	options, err := redisstore.Options(c.Redis.Reveal())
 	if err != nil {
 		return nil, &config.Error{Setting: "redis", Problem: err.Error()}
@@ -42,4 +46,20 @@ func lookAtRedis(ctx context.Context, options redis.UniversalOptions, prefix str
 		problems = append(problems, errors.New(problem.String()))
 	}
 	return errors.Join(append(problems, patient.Close())...)
+}
+
+// clientLog takes what the Redis client says of single connections: during an
+// outage that is a line for every attempt. What an operator must know, the
+// engine's guard says once. The client has one logger for the whole process,
+// which may be set only before there are connections.
+var clientLog redisLog
+
+func init() { redis.SetLogger(&clientLog) }
+
+type redisLog struct{ to atomic.Pointer[slog.Logger] }
+
+func (r *redisLog) Printf(ctx context.Context, format string, args ...any) {
+	if log := r.to.Load(); log != nil && log.Enabled(ctx, slog.LevelDebug) {
+		log.DebugContext(ctx, "the Redis client says", "text", fmt.Sprintf(format, args...))
+	}
 }
