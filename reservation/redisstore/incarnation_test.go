@@ -175,13 +175,13 @@ func TestReplicaIsReadOnly(t *testing.T) {
 	s := open(t, patient(t, server.URL()), Config{})
 	mustReserve(t, s, asking("acme", tokens(1, slowBucket)), reservation.Granted)
 	admin := server.Client(t)
-	if err := admin.SlaveOf(within(t, 10*time.Second), "127.0.0.1", "1").Err(); err != nil {
+	if err := admin.ReplicaOf(within(t, 10*time.Second), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Reserve(within(t, 10*time.Second), asking("acme", tokens(1, slowBucket))); !errors.Is(err, reservation.ErrUnavailable) {
 		t.Errorf("error %v", err)
 	}
-	if err := admin.SlaveOf(within(t, 10*time.Second), "NO", "ONE").Err(); err != nil {
+	if err := admin.ReplicaOf(within(t, 10*time.Second), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	mustReserve(t, s, asking("acme", tokens(1, slowBucket)), reservation.Granted)

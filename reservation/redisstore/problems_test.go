@@ -41,7 +41,7 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("replica", func(t *testing.T) {
 		server := servers.NewRedis(t)
-		if err := server.Client(t).SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+		if err := server.Client(t).ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
 		s := open(t, patient(t, server.URL()), Config{})
