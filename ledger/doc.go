@@ -9,6 +9,9 @@
 //   - a usage row is the running sum of the entries of one account, limit, scope,
 //     period and meter, with a version that grows by one at every change.
 //
+// A GroupCommitter in front of an engine turns concurrent Appends into few
+// transactions.
+//
 // The engines are in the subpackages pgledger and sqliteledger; ledgertest is
 // the suite that both must pass.
 package ledger

@@ -64,7 +64,7 @@ type Line struct {
 type Closing struct {
 	Account      string
 	Reservation  [16]byte  // reservation.ID
-	Minted       time.Time // when the reservation was made; its UTC month is the partition
+	Minted       time.Time // when the reservation was made, the same in all its closings; its UTC month is the partition
 	ClosedAt     time.Time // when it was closed, by the engine's clock
 	Rank         Rank
 	Body         [16]byte // hash of the closing body: two Refunds with the same hash are the same Refund
@@ -85,7 +85,7 @@ type Verdict struct {
 	Outcome  []byte
 	Late     bool
 	ClosedAt time.Time
-	Usage    []Usage // the rows of the winner's lines, as of this transaction
+	Usage    []Usage // the rows that the reservation was ever charged on, which are those of the winner's lines, as of this transaction; in the order of UsageKey.Compare
 }
 
 // Appender keeps closings.
@@ -96,8 +96,11 @@ type Verdict struct {
 // after a crash, changes nothing and returns the winner. Two closings of one
 // reservation in one call are treated as if appended in order. Usage rows are
 // updated in key order, so that concurrent Appends can't deadlock.
-// An error that wraps ErrUnavailable leaves the outcome unknown; any other
-// error means that nothing was written.
+// An error that wraps ErrUnavailable leaves the outcome unknown, except ErrBusy
+// and ErrClosed; any other error means that nothing was written and that the
+// same call can't succeed: it wraps ErrInvalid where a closing is out of the
+// bounds that Closing.Validate states, and is the store's own where a usage row
+// would leave 64 bits or the books are damaged. At most MaxAppend closings.
 type Appender interface {
 	Append(ctx context.Context, closings []Closing) ([]Verdict, error)
 }
@@ -111,11 +114,14 @@ type Ledger interface {
 	Usage(ctx context.Context, keys []UsageKey) ([]Usage, error)
 
 	// AccountUsage returns the rows of one account in one period, sorted by
-	// limit, scope and meter; an empty period means all periods. At most limit
-	// rows (1 to 10,000).
+	// limit, scope and meter (then period); an empty period means all periods.
+	// At most limit rows (1 to MaxAccountUsage).
 	AccountUsage(ctx context.Context, account, period string, limit int) ([]Usage, error)
 
-	// Closing returns the closing of a reservation, or ErrNotFound.
+	// Closing returns the closing of a reservation, or ErrNotFound. Its lines
+	// are what the reservation is charged now, in the order of
+	// UsageKey.Compare: a row that an earlier closing charged and the winner
+	// did not is a line of 0. Times are in UTC, to the microsecond.
 	Closing(ctx context.Context, account string, reservation [16]byte, minted time.Time) (Closing, error)
 
 	// CheckSums compares, for one account, the sum of entries of every usage

@@ -118,18 +118,28 @@ func agreesWithModel(t *testing.T, b *bench) {
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("closing (-model +engine):\n%s", diff)
 			}
-			if found, err := b.engine().CheckSums(b.ctx, key.account); err != nil || len(found) > 0 {
-				t.Fatalf("check sums: %v, %v", found, err)
-			}
 		}
-		for key, want := range m.usage {
-			got, err := b.engine().Usage(b.ctx, []ledger.UsageKey{key})
-			if err != nil || got[0] != *want {
-				t.Fatalf("usage: %+v, %v, want %+v", got, err, *want)
+		var keys []ledger.UsageKey
+		var want []ledger.Usage
+		for key, row := range m.usage {
+			keys, want = append(keys, key), append(want, *row)
+		}
+		got, err := b.engine().Usage(b.ctx, keys)
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("usage: %+v, %v, want %+v", got, err, want)
+		}
+		for account := range accounts {
+			if found, err := b.engine().CheckSums(b.ctx, accountName(run, account)); err != nil || len(found) > 0 {
+				t.Fatalf("check sums: %v, %v", found, err)
 			}
 		}
 	})
 }
+
+// accounts is how many accounts a run has.
+const accounts = 2
+
+func accountName(run int64, account int) string { return fmt.Sprintf("account-%d-%d", run, account) }
 
 // closingsOf draws closings from a small world, so that they often meet. Each
 // run has accounts of its own.
@@ -137,7 +147,7 @@ func closingsOf(run int64) *rapid.Generator[ledger.Closing] {
 	return rapid.Custom(func(t *rapid.T) ledger.Closing {
 		number := rapid.IntRange(0, 5).Draw(t, "reservation")
 		c := refund(number)
-		c.Account = fmt.Sprintf("account-%d-%d", run, rapid.IntRange(0, 1).Draw(t, "account"))
+		c.Account = accountName(run, rapid.IntRange(0, accounts-1).Draw(t, "account"))
 		c.Minted = noon.AddDate(0, number%3, 0) // a reservation has one mint instant
 		c.ClosedAt = c.Minted.Add(time.Duration(rapid.Int64Range(0, 1e6).Draw(t, "open for")) * time.Microsecond)
 		c.Rank = rapid.SampledFrom([]ledger.Rank{ledger.RankExpired, ledger.RankRefunded}).Draw(t, "rank")

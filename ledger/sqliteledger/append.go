@@ -63,6 +63,9 @@ func rolledBack(tx *sql.Tx) error {
 // begin waits for the write lock, of this process and then of the file. The
 // caller ends the transaction, then calls done.
 func (l *Ledger) begin(ctx context.Context) (_ *sql.Tx, done func(), _ error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err // also where the turn is free
+	}
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
