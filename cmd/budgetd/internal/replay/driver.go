@@ -45,9 +45,8 @@ type driver struct {
 	mu       sync.Mutex
 	records  []record
 	problems []string
-	more     int       // problems beyond maxProblems
-	lastEnd  time.Time // the last lease that nobody closes has ended by then
-	lastCall time.Time
+	more     int             // problems beyond maxProblems
+	lastEnd  time.Time       // the last lease that nobody closes has ended by then
 	plain    map[string]bool // limits that take what is asked, unweighted
 }
 
@@ -182,7 +181,6 @@ func (d *driver) hold(id string, duration time.Duration) {
 func (d *driver) granted(g grant, asked int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lastCall = time.Now()
 	if g.degrade && !d.options.expectDegraded {
 		d.addProblem("a grant was degraded: the broker's store did not answer, so its counters can't be exact")
 		d.options.expectDegraded = true // told once
@@ -219,7 +217,6 @@ func (d *driver) keep(r record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.records = append(d.records, r)
-	d.lastCall = time.Now()
 }
 
 func (d *driver) refunded(r Request, id string, held, givenBack, overrun int64, late bool) {

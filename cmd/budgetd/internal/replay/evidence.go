@@ -51,9 +51,11 @@ type Bucket struct {
 	Before    int64 // what was missing from it before the replay
 	Missing   int64 // what was missing from it one second after the last lease
 	MayRefill int64 // the most that it can have refilled until then
-	Plain     bool  // calls took from it what they asked, unweighted
-	// Rested says that it was looked at again after more time than it needs to
-	// fill up, and RestedMissing what was missing then.
+	// How much refills how often.
+	RefillAmount, RefillEveryMs int64
+	Plain                       bool // calls took from it what they asked, unweighted
+	// Rested says that it was looked at again after as much time as it needs to
+	// refill all that can be missing, and RestedMissing what was missing then.
 	Rested        bool
 	RestedMissing int64
 }

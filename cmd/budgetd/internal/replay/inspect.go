@@ -26,7 +26,7 @@ const (
 func (d *driver) inspect(ctx context.Context, before *budgetv1.GetQuotaResponse, began time.Time, progress Progress) (Evidence, error) {
 	var e Evidence
 	d.mu.Lock()
-	records, lastEnd, lastCall := d.records, d.lastEnd, d.lastCall
+	records, lastEnd := d.records, d.lastEnd
 	d.mu.Unlock()
 	if !lastEnd.IsZero() {
 		progress.Stage("waiting for the last lease", 0)
@@ -57,7 +57,7 @@ func (d *driver) inspect(ctx context.Context, before *budgetv1.GetQuotaResponse,
 	e.PeriodChanged = !last.TotalsPeriod.GetStart().AsTime().Equal(before.TotalsPeriod.GetStart().AsTime())
 
 	progress.Stage("waiting for the buckets", 0)
-	if err := d.rest(ctx, e.Buckets, first, lastCall); err != nil {
+	if err := d.rest(ctx, &e); err != nil {
 		return e, err
 	}
 	if e.Totals, err = d.tally.result(); err != nil {
@@ -138,45 +138,48 @@ func (d *driver) buckets(before, after *budgetv1.GetQuotaResponse, elapsed time.
 		list = append(list, Bucket{
 			Limit: l.Limit, Meter: l.Meter, Capacity: l.LimitAmount, Plain: d.plain[l.Limit],
 			Before: missing[l.Limit], Missing: l.LimitAmount - l.Remaining,
+			RefillAmount: l.RefillAmount, RefillEveryMs: l.RefillEveryMs,
 			MayRefill: refillWithin(elapsed, l.RefillAmount, l.RefillEveryMs),
 		})
 	}
 	return list
 }
 
-// rest waits until each bucket has had the time to fill up from empty, and from
-// its debt, since the last call, where that is soon, and looks at it again.
-func (d *driver) rest(ctx context.Context, buckets []Bucket, first *budgetv1.GetQuotaResponse, lastCall time.Time) error {
-	totals, _ := d.tally.result()
-	fullBy := map[string]time.Time{}
-	var wait time.Time
-	for _, l := range first.Limits {
-		if l.Kind != budgetv1.LimitKind_LIMIT_KIND_BUCKET {
-			continue
+// rest waits until each bucket has had the time to refill all that can be missing
+// from it, where that is soon, and looks at it again.
+func (d *driver) rest(ctx context.Context, e *Evidence) error {
+	totals, _ := d.tally.result() // inspect reports its error
+	since := time.Now()           // nothing is held any more
+	var wait time.Duration
+	resting := map[string]bool{}
+	for _, b := range e.Buckets {
+		missing := b.Missing
+		switch {
+		case b.Plain && b.Meter == "requests":
+			missing = b.Before + totals.Refunded.Requests
+		case b.Plain:
+			missing = b.Before + totals.Refunded.Tokens + e.ExpiredTokens
 		}
-		full := lastCall.Add(refillTime(l.LimitAmount+totals.OverrunTokens, l.RefillAmount, l.RefillEveryMs))
-		if time.Until(full) > restWithin {
-			continue
-		}
-		fullBy[l.Limit] = full
-		if full.After(wait) {
-			wait = full
+		if takes := refillTime(missing, b.RefillAmount, b.RefillEveryMs); takes <= restWithin {
+			resting[b.Limit] = true
+			wait = max(wait, takes)
 		}
 	}
-	if len(fullBy) == 0 {
+	if len(resting) == 0 {
 		return nil
 	}
-	if err := sleep(ctx, time.Until(wait)); err != nil {
+	if err := sleep(ctx, time.Until(since.Add(wait))); err != nil {
 		return err
 	}
 	answer, err := d.caller.quota(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range buckets {
+	for i := range e.Buckets {
+		b := &e.Buckets[i]
 		for _, l := range answer.Limits {
-			if _, rested := fullBy[l.Limit]; rested && l.Pool == "" && l.Limit == buckets[i].Limit {
-				buckets[i].Rested, buckets[i].RestedMissing = true, l.LimitAmount-l.Remaining
+			if l.Pool == "" && l.Limit == b.Limit && resting[l.Limit] {
+				b.Rested, b.RestedMissing = true, l.LimitAmount-l.Remaining
 			}
 		}
 	}
