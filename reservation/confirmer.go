@@ -3,6 +3,8 @@ package reservation
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/budgetd/budgetd/ledger"
 )
@@ -12,17 +14,28 @@ type confirmation struct {
 	token   *reservationToken
 	raw     []byte
 	verdict ledger.Verdict
+	tries   int // that failed so far
 }
 
 // confirmWorkers is how many confirmations are under way at once: enough to
 // fill a pipelined connection, few enough to leave callers their share.
 const confirmWorkers = 8
 
-// confirmer brings verdicts to the engine off the callers' path. Losing one is
-// harmless: the record still waits for the ledger, and a Sweeper finishes it.
+// A confirmation that fails is tried again: the engine may be away for a while.
+const (
+	confirmPause = time.Second
+	maxConfirms  = 60
+)
+
+// confirmer brings verdicts to the engine off the callers' path. A record that
+// waits for the ledger is finished by a Sweeper when its confirmation is lost.
+// A Refund that went around a silent engine after its expiry was confirmed has
+// no such record: only the tries here, or the next closing that meets the same
+// counter, bring its usage to the engine.
 type confirmer struct {
 	broker *Broker
 	queue  chan confirmation
+	later  atomic.Int64 // confirmations that wait for another try
 	mu     sync.RWMutex // guards closed against a send on a closed channel
 	closed bool
 	done   sync.WaitGroup
@@ -35,7 +48,9 @@ func startConfirmer(b *Broker) *confirmer {
 	for range confirmWorkers {
 		c.done.Go(func() {
 			for job := range c.queue {
-				c.confirm(ctx, job)
+				if !c.confirm(ctx, job) {
+					c.again(job)
+				}
 			}
 		})
 	}
@@ -53,6 +68,19 @@ func (c *confirmer) enqueue(job confirmation) {
 	default:
 		c.broker.metrics.confirmsDropped.Inc()
 	}
+}
+
+// again has a failed confirmation tried once more after a pause.
+func (c *confirmer) again(job confirmation) {
+	if job.tries++; job.tries == maxConfirms || c.later.Load() >= int64(cap(c.queue)) {
+		c.broker.metrics.confirmsDropped.Inc()
+		return
+	}
+	c.later.Add(1)
+	time.AfterFunc(confirmPause, func() {
+		c.later.Add(-1)
+		c.enqueue(job)
+	})
 }
 
 func (c *confirmer) close(ctx context.Context) error {

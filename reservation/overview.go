@@ -147,7 +147,7 @@ func (b *Broker) Reservation(ctx context.Context, reservation string) (Story, er
 	}
 	silent := err != nil
 	story.State, story.ExpiresAt = record.State, record.ExpiresAt
-	closing, err := b.storyClosing(ctx, token, record)
+	closing, posted, err := b.storyClosing(ctx, token, record)
 	switch {
 	case errors.Is(err, ledger.ErrNotFound) && silent:
 		return Story{}, fmt.Errorf("the engine does not answer and the ledger has no closing: %w", ErrUnavailable)
@@ -161,26 +161,29 @@ func (b *Broker) Reservation(ctx context.Context, reservation string) (Story, er
 		return Story{}, err
 	}
 	receipt := token.receipt(o, closing.Late, closing.ClosedAt)
-	story.Receipt, story.Posted = &receipt, record.Confirmed || record.State == StateUnknown
+	story.Receipt, story.Posted = &receipt, posted
 	if story.State = StateSettled; closing.Rank == ledger.RankExpired {
 		story.State = StateExpired
 	}
 	return story, nil
 }
 
-// storyClosing is how the reservation was closed: as the engine recorded it,
-// else as the ledger holds it.
-func (b *Broker) storyClosing(ctx context.Context, token *reservationToken, record Record) (ledger.Closing, error) {
-	if record.State == StateHeld {
-		return ledger.Closing{}, ledger.ErrNotFound
-	}
-	if record.State != StateUnknown && !record.Confirmed {
-		if record.ClosedAt.IsZero() { // ended, and not reclaimed yet
-			return ledger.Closing{}, ledger.ErrNotFound
-		}
-		return token.closingOf(record)
-	}
+// storyClosing is how the reservation was closed: as the ledger holds it, which
+// may know of a Refund that went around a silent engine, else as the engine
+// recorded it.
+func (b *Broker) storyClosing(ctx context.Context, token *reservationToken, record Record) (closing ledger.Closing, posted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
 	defer cancel()
-	return b.Ledger.Closing(ctx, token.Account, token.ID, token.ID.Minted())
+	closing, err = b.Ledger.Closing(ctx, token.Account, token.ID, token.ID.Minted())
+	if err == nil && closing.Rank >= record.Rank {
+		return closing, true, nil
+	}
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		return ledger.Closing{}, false, err
+	}
+	if record.Rank == 0 { // held, or ended and not reclaimed yet, or unknown
+		return ledger.Closing{}, false, ledger.ErrNotFound
+	}
+	closing, err = token.closingOf(record)
+	return closing, false, err
 }
