@@ -30,6 +30,7 @@ func openRedis(ctx context.Context, c config.Config, registry prometheus.Registe
 	if err := lookAtRedis(ctx, *options, c.KeyPrefix); err != nil {
 		return nil, err
 	}
+	giveTime(options, c.Deadline)
 	return redisstore.Connect(options, redisstore.Config{Prefix: c.KeyPrefix, Registerer: registry})
 }
 
