@@ -17,6 +17,25 @@ import (
 
 // startIOTimeout is how long the look at the start may wait for a Redis: unlike
 // a call, it may.
+// giveTime stretches the engine's own timeouts, which fit the default deadline,
+// for who gives calls more time. What the URL states stays.
+func giveTime(options *redis.UniversalOptions, deadline time.Duration) {
+	standard := config.Default().Deadline
+	if deadline <= standard {
+		return
+	}
+	for timeout, usual := range map[*time.Duration]time.Duration{
+		&options.DialTimeout:  redisstore.DefaultDialTimeout,
+		&options.ReadTimeout:  redisstore.DefaultIOTimeout,
+		&options.WriteTimeout: redisstore.DefaultIOTimeout,
+		&options.PoolTimeout:  redisstore.DefaultPoolTimeout,
+	} {
+		if *timeout == usual {
+			*timeout = time.Duration(float64(usual) * float64(deadline) / float64(standard))
+		}
+	}
+}
+
 const startIOTimeout = 3 * time.Second
 
 // openRedis connects the engine, after a look at the servers. The error lists
