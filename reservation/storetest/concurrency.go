@@ -499,7 +499,7 @@ func trafficLeavesNothing(ctx context.Context, engine Engine, clock *Clock) erro
 		}
 	}
 	if pending, expired, err := sweepAll(ctx, engine.Store, 50); err != nil || len(pending) != 0 || expired != 0 {
-		return fmt.Errorf("after everything was confirmed a sweep found %d closings and %d leases (error %w)", len(pending), expired, err)
+		return fmt.Errorf("after everything was confirmed a sweep found %d closings and %d leases (error %v)", len(pending), expired, err)
 	}
 	return nil
 }

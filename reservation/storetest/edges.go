@@ -151,7 +151,7 @@ func opaqueBytes(ctx context.Context, engine Engine, clock *Clock) error {
 	clock.Add(reservation.OutboxDelay)
 	pending, _, err := sweepAll(ctx, engine.Store, 10)
 	if err != nil || len(pending) != 1 {
-		return fmt.Errorf("%d closings are pending, not 1 (error %w)", len(pending), err)
+		return fmt.Errorf("%d closings are pending, not 1 (error %v)", len(pending), err)
 	}
 	for name, record := range map[string]reservation.Record{"replayed": replayed.Record, "swept": pending[0].Record} {
 		if !bytes.Equal(record.Token, token) || !bytes.Equal(record.Outcome, outcome) || record.Body != hash("used") {
@@ -262,7 +262,7 @@ func outOfBounds(ctx context.Context, engine Engine, clock *Clock) error {
 	}
 	record, err := engine.Store.Lookup(ctx, "acme", held.ID)
 	if err != nil || record.State != reservation.StateHeld || !record.ExpiresAt.Equal(clock.Now().Add(defaultLease)) {
-		return fmt.Errorf("after bad requests the reservation is %s (error %w)", stateName(record.State), err)
+		return fmt.Errorf("after bad requests the reservation is %s (error %v)", stateName(record.State), err)
 	}
 	return remaining(ctx, engine.Store, "acme", held.Holds, 6, 2)
 }
@@ -285,10 +285,10 @@ func forgedIDs(ctx context.Context, engine Engine, clock *Clock) error {
 			return fmt.Errorf("id %x: %w", id, err)
 		}
 		if record, err := engine.Store.Lookup(ctx, "acme", id); err != nil || record.State != reservation.StateUnknown {
-			return fmt.Errorf("id %x: Lookup shows %s (error %w)", id, stateName(record.State), err)
+			return fmt.Errorf("id %x: Lookup shows %s (error %v)", id, stateName(record.State), err)
 		}
 		if answer, err := engine.Store.Renew(ctx, reservation.RenewRequest{Account: "acme", ID: id, Lease: time.Second}); err != nil || answer.State != reservation.StateUnknown {
-			return fmt.Errorf("id %x: Renew answers %s (error %w)", id, stateName(answer.State), err)
+			return fmt.Errorf("id %x: Renew answers %s (error %v)", id, stateName(answer.State), err)
 		}
 	}
 	return remaining(ctx, engine.Store, "acme", []reservation.Hold{hold}, 10)
@@ -323,7 +323,7 @@ func cancelledContext(ctx context.Context, engine Engine, clock *Clock) error {
 	}
 	record, err := engine.Store.Lookup(ctx, "acme", q.ID)
 	if err != nil || record.State != reservation.StateHeld || !record.ExpiresAt.Equal(clock.Now().Add(q.Lease)) {
-		return fmt.Errorf("the reservation is %s until %s (error %w)", stateName(record.State), shown(record.ExpiresAt), err)
+		return fmt.Errorf("the reservation is %s until %s (error %v)", stateName(record.State), shown(record.ExpiresAt), err)
 	}
 	return remaining(ctx, engine.Store, "acme", q.Holds, 6)
 }
@@ -373,7 +373,7 @@ func reclaimBatches(ctx context.Context, engine Engine, clock *Clock) error {
 			for i, state := range map[int]ledger.Rank{0: ledger.RankExpired, total - 1: ledger.RankExpired} {
 				record, err := engine.Store.Lookup(ctx, "acme", asked[i].ID)
 				if err != nil || record.Rank != state {
-					return fmt.Errorf("lease %d has rank %d after the first batch (error %w)", i, record.Rank, err)
+					return fmt.Errorf("lease %d has rank %d after the first batch (error %v)", i, record.Rank, err)
 				}
 			}
 		}
@@ -399,11 +399,11 @@ func endedButNotReclaimed(ctx context.Context, engine Engine, clock *Clock) erro
 	}
 	last, before := asked[n-1], asked[n-2]
 	if record, err := engine.Store.Lookup(ctx, "acme", last.ID); err != nil || record.State != reservation.StateExpired {
-		return fmt.Errorf("Lookup shows %s (error %w)", stateName(record.State), err)
+		return fmt.Errorf("Lookup shows %s (error %v)", stateName(record.State), err)
 	}
 	renewed, err := engine.Store.Renew(ctx, reservation.RenewRequest{Account: "acme", ID: last.ID, Lease: time.Hour})
 	if err != nil || renewed.State != reservation.StateExpired {
-		return fmt.Errorf("Renew answers %s (error %w)", stateName(renewed.State), err)
+		return fmt.Errorf("Renew answers %s (error %v)", stateName(renewed.State), err)
 	}
 	answer, err := refund(ctx, engine.Store, closing(before, "late", 1, 0), reservation.RefundSettled)
 	if err != nil {
@@ -430,7 +430,7 @@ func lookingChangesNothing(ctx context.Context, engine Engine, clock *Clock) err
 	for range 3 {
 		record, err := engine.Store.Lookup(ctx, "acme", q.ID)
 		if err != nil || record.State != reservation.StateExpired {
-			return fmt.Errorf("Lookup shows %s (error %w)", stateName(record.State), err)
+			return fmt.Errorf("Lookup shows %s (error %v)", stateName(record.State), err)
 		}
 		if err := remaining(ctx, engine.Store, "acme", q.Holds, 6); err != nil {
 			return err
@@ -460,7 +460,7 @@ func sweepManyAccounts(ctx context.Context, engine Engine, clock *Clock) error {
 		asked[q.ID] = q.Account
 	}
 	if pending, expired, err := sweepAll(ctx, engine.Store, 16); err != nil || len(pending)+expired != 0 {
-		return fmt.Errorf("before any lease ended a sweep found %d closings and %d leases (error %w)", len(pending), expired, err)
+		return fmt.Errorf("before any lease ended a sweep found %d closings and %d leases (error %v)", len(pending), expired, err)
 	}
 	clock.Add(defaultLease)
 	for round, wantExpired := range []int{accounts, 0} {
@@ -478,14 +478,14 @@ func sweepManyAccounts(ctx context.Context, engine Engine, clock *Clock) error {
 			if round == 1 {
 				verdict, err := engine.Store.Confirm(ctx, confirmation(p))
 				if err != nil || verdict != reservation.ConfirmAdopted {
-					return fmt.Errorf("Confirm answers %s (error %w)", nameIn(confirmNames, verdict), err)
+					return fmt.Errorf("Confirm answers %s (error %v)", nameIn(confirmNames, verdict), err)
 				}
 			}
 		}
 		clock.Add(reservation.OutboxRetry)
 	}
 	if pending, expired, err := sweepAll(ctx, engine.Store, 16); err != nil || len(pending)+expired != 0 {
-		return fmt.Errorf("after all were confirmed a sweep found %d closings and %d leases (error %w)", len(pending), expired, err)
+		return fmt.Errorf("after all were confirmed a sweep found %d closings and %d leases (error %v)", len(pending), expired, err)
 	}
 	for account := range asked {
 		if err := remaining(ctx, engine.Store, asked[account], []reservation.Hold{hold}, 10); err != nil {

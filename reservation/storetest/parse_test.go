@@ -95,7 +95,7 @@ func TestPlayScenarioErrors(t *testing.T) {
 		"seed acme spend used=1 ver=1 ticket=1":                         "is not 0 to 0",
 		"seed acme spend used=x ver=1":                                  `used: "x" is not a number`,
 		"+5s\nat 3s":                                                    "has passed already",
-		"levels acme":                                                   "write levels ACCOUNT LIMIT",
+		"levels acme":                                                   "write levels ACCOUNT and",
 	} {
 		s, err := parseScenario(limits + text)
 		if err != nil {

@@ -620,7 +620,7 @@ func (p *player) lookup(ctx context.Context, id string, got facts) error {
 
 func (p *player) showLevels(ctx context.Context, st step, got facts) error {
 	if len(st.args) < 2 {
-		return fmt.Errorf("levels: write levels ACCOUNT LIMIT...")
+		return fmt.Errorf("levels: write levels ACCOUNT and one LIMIT or more")
 	}
 	var holds []reservation.Hold
 	for _, name := range st.args[1:] {

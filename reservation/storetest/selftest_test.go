@@ -739,7 +739,7 @@ var mutants = []mutant{
 }
 
 // caught returns what finds the mutant: the name of the first scenario and of
-// the first case, and whether a history does.
+// the first case, and whether a history does where it should.
 func caught(t *testing.T, m mutant) (by []string, byHistory bool) {
 	t.Helper()
 	engine, clock := begin(t, newFaulty(m.fault))
@@ -776,6 +776,9 @@ func caught(t *testing.T, m mutant) (by []string, byHistory bool) {
 			by = append(by, c.name)
 			break
 		}
+	}
+	if !m.byHistory {
+		return by, false
 	}
 	for name, w := range worlds {
 		recorder := &recorder{name: name}
