@@ -572,3 +572,22 @@ func TestConcurrentTrafficBalances(t *testing.T) {
 	}
 	r.balanced()
 }
+
+// TestUsageBeyondWhatAnEngineCounts: overruns can bring the ledger's sum above
+// 2^53-1; the quota is exhausted then, and not broken.
+func TestUsageBeyondWhatAnEngineCounts(t *testing.T) {
+	r := newRig(t, plainPolicy)
+	first, second := r.reserve(tokens(1)), r.reserve(tokens(1))
+	r.refund(first.Reservation, used(quota.MaxAmount))
+	r.refund(second.Reservation, used(quota.MaxAmount))
+	r.settled()
+	if got := r.totals()[quota.MeterTokens]; got != 2*quota.MaxAmount {
+		t.Fatalf("the ledger holds %d, want %d", got, 2*quota.MaxAmount)
+	}
+	for range 2 {
+		if no := r.refused(tokens(1)); no.Reason != reservation.QuotaExhausted && no.Reason != reservation.RateLimited {
+			t.Errorf("%+v, want exhausted", no)
+		}
+		r.engine.Store = r.newEngine() // and again when it is seeded
+	}
+}

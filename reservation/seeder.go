@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
 )
 
 // seeder brings quota counters their ledger value. Concurrent Reserves that
@@ -59,7 +60,7 @@ func (s *seeder) fetch(key ledger.UsageKey, request SeedRequest) error {
 		b.metrics.seedsFailed.Inc()
 		return err
 	}
-	request.Used, request.Version = rows[0].Used, rows[0].Version
+	request.Used, request.Version = countable(rows[0].Used), rows[0].Version
 	if _, err := b.Store.Seed(ctx, request); err != nil {
 		b.metrics.seedsFailed.Inc()
 		return err
@@ -68,4 +69,10 @@ func (s *seeder) fetch(key ledger.UsageKey, request SeedRequest) error {
 	// next attempt at Reserve sees it.
 	b.metrics.seeds.Inc()
 	return nil
+}
+
+// countable bounds what the ledger holds to what an engine counts. No limit is
+// above the bound, so beyond it the answer is the same.
+func countable(used quota.Amount) quota.Amount {
+	return max(min(used, quota.MaxAmount), -quota.MaxAmount)
 }

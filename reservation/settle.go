@@ -225,7 +225,7 @@ func (t *reservationToken) confirmation(raw []byte, v ledger.Verdict) (ConfirmRe
 		for i := range t.Holds {
 			h := &t.Holds[i]
 			if h.Kind == quota.KindQuota && h.Limit == usage.Limit && h.Scope == usage.Scope && h.Period.Key == usage.Period {
-				c.Usage = append(c.Usage, CounterUsage{Counter: h.Counter, Period: h.Period, Used: usage.Used, Version: usage.Version})
+				c.Usage = append(c.Usage, CounterUsage{Counter: h.Counter, Period: h.Period, Used: countable(usage.Used), Version: usage.Version})
 			}
 		}
 	}
