@@ -28,20 +28,24 @@ func (b *replayBar) Stage(what string, steps int64) {
 		return
 	}
 	b.finish()
-	if steps == 0 {
+	counted := steps > 0
+	if !counted {
 		steps = -1 // a spinner
 	}
 	// https://no-color.org: any value but the empty one turns colour off.
 	colour := os.Getenv("NO_COLOR") == ""
-	b.bar = progressbar.NewOptions64(steps,
+	options := []progressbar.Option{
 		progressbar.OptionSetWriter(b.out),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionEnableColorCodes(colour),
-		progressbar.OptionShowCount(),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetRenderBlankState(true),
-	)
+	}
+	if counted {
+		options = append(options, progressbar.OptionShowCount())
+	}
+	b.bar = progressbar.NewOptions64(steps, options...)
 }
 
 // Add implements replay.Progress.

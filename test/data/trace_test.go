@@ -64,10 +64,11 @@ func generate(t *testing.T, shape Shape, seed uint64, requests int) string {
 }
 
 func TestTraceIsRepeatable(t *testing.T) {
-	if generate(t, Conv, 7, 100) != generate(t, Conv, 7, 100) {
+	once := generate(t, Conv, 7, 100)
+	if again := generate(t, Conv, 7, 100); again != once {
 		t.Error("the same seed wrote two traces")
 	}
-	if generate(t, Conv, 7, 100) == generate(t, Conv, 8, 100) {
+	if other := generate(t, Conv, 8, 100); other == once {
 		t.Error("two seeds wrote the same trace")
 	}
 }
