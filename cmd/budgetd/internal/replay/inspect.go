@@ -160,6 +160,8 @@ func (d *driver) rest(ctx context.Context, e *Evidence) error {
 		case b.Plain:
 			missing = b.Before + totals.Refunded.Tokens + e.ExpiredTokens
 		}
+		// A hold never takes more than there is; only overruns go below zero.
+		missing = min(missing, max(b.Before, b.Capacity)+totals.OverrunTokens)
 		if takes := refillTime(missing, b.RefillAmount, b.RefillEveryMs); takes <= restWithin {
 			resting[b.Limit] = true
 			wait = max(wait, takes)
