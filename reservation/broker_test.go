@@ -408,7 +408,7 @@ func TestEngineLostEverything(t *testing.T) {
 	r.refund(r.reserve(tokens(3000)).Reservation, used(3000))
 	r.settled()
 	open := r.reserve(tokens(2000))
-	r.engine.Store = r.newEngine()
+	r.engine.swap(r.newEngine())
 
 	// Exact again before the next grant: 3,000 are spent, so 47,000 are left.
 	r.clock.Add(10 * time.Minute)
@@ -588,6 +588,6 @@ func TestUsageBeyondWhatAnEngineCounts(t *testing.T) {
 		if no := r.refused(tokens(1)); no.Reason != reservation.QuotaExhausted && no.Reason != reservation.RateLimited {
 			t.Errorf("%+v, want exhausted", no)
 		}
-		r.engine.Store = r.newEngine() // and again when it is seeded
+		r.engine.swap(r.newEngine()) // and again when it is seeded
 	}
 }

@@ -53,56 +53,80 @@ var oneKey = testKeys{current: 7, keys: map[uint16][]byte{7: []byte("0123456789a
 // swappedStore passes calls to whatever engine is in it, and can drop their
 // answers or fail them outright.
 type swappedStore struct {
-	reservation.Store
+	mu         sync.RWMutex
+	engine     reservation.Store
 	silent     atomic.Bool // calls fail without any effect
 	loseAnswer atomic.Bool // calls have their effect and their answer is lost, once
 	noConfirm  atomic.Bool // Confirm fails without any effect
 }
 
-func (s *swappedStore) fail() error {
-	if s.silent.Load() {
-		return reservation.ErrUnavailable
-	}
-	return nil
+// swap puts another engine in: what the old one knew is lost.
+func (s *swappedStore) swap(engine reservation.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.engine = engine
 }
 
-func answered[A any](s *swappedStore, answer A, err error) (A, error) {
+func (s *swappedStore) current() reservation.Store {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.engine
+}
+
+func carried[A any](s *swappedStore, call func(reservation.Store) (A, error)) (A, error) {
+	var none A
+	if s.silent.Load() {
+		return none, reservation.ErrUnavailable
+	}
+	answer, err := call(s.current())
 	if s.loseAnswer.CompareAndSwap(true, false) {
-		var none A
 		return none, reservation.ErrUnavailable
 	}
 	return answer, err
 }
 
 func (s *swappedStore) Reserve(ctx context.Context, r reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
-	if err := s.fail(); err != nil {
-		return reservation.ReserveAnswer{}, err
-	}
-	answer, err := s.Store.Reserve(ctx, r)
-	return answered(s, answer, err)
+	return carried(s, func(e reservation.Store) (reservation.ReserveAnswer, error) { return e.Reserve(ctx, r) })
 }
 
 func (s *swappedStore) Refund(ctx context.Context, r reservation.RefundRequest) (reservation.RefundAnswer, error) {
-	if err := s.fail(); err != nil {
-		return reservation.RefundAnswer{}, err
-	}
-	answer, err := s.Store.Refund(ctx, r)
-	return answered(s, answer, err)
+	return carried(s, func(e reservation.Store) (reservation.RefundAnswer, error) { return e.Refund(ctx, r) })
 }
 
+func (s *swappedStore) Renew(ctx context.Context, r reservation.RenewRequest) (reservation.RenewAnswer, error) {
+	return carried(s, func(e reservation.Store) (reservation.RenewAnswer, error) { return e.Renew(ctx, r) })
+}
+
+func (s *swappedStore) Seed(ctx context.Context, r reservation.SeedRequest) (bool, error) {
+	return carried(s, func(e reservation.Store) (bool, error) { return e.Seed(ctx, r) })
+}
+
+func (s *swappedStore) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
+	return carried(s, func(e reservation.Store) (reservation.SweepAnswer, error) { return e.Sweep(ctx, most) })
+}
+
+func (s *swappedStore) Lookup(ctx context.Context, account string, id reservation.ID) (reservation.Record, error) {
+	return carried(s, func(e reservation.Store) (reservation.Record, error) { return e.Lookup(ctx, account, id) })
+}
+
+// Confirm comes on its own time: only what is meant for it befalls it.
 func (s *swappedStore) Confirm(ctx context.Context, r reservation.ConfirmRequest) (reservation.ConfirmVerdict, error) {
 	if s.silent.Load() || s.noConfirm.Load() {
 		return 0, reservation.ErrUnavailable
 	}
-	return s.Store.Confirm(ctx, r)
+	return s.current().Confirm(ctx, r)
 }
 
 func (s *swappedStore) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
-	if err := s.fail(); err != nil {
-		return nil, time.Time{}, err
+	if s.silent.Load() {
+		return nil, time.Time{}, reservation.ErrUnavailable
 	}
-	return s.Store.Levels(ctx, account, holds)
+	return s.current().Levels(ctx, account, holds)
 }
+
+func (s *swappedStore) Ping(ctx context.Context) error { return s.current().Ping(ctx) }
+
+func (s *swappedStore) Close() error { return s.current().Close() }
 
 // swappedLedger can fail its Appends, before or after they have their effect.
 type swappedLedger struct {
@@ -126,7 +150,7 @@ func newRig(tb testing.TB, policyYAML string) *rig {
 	tb.Helper()
 	r := &rig{tb: tb, clock: storetest.NewClock(), policy: &fixedPolicy{}}
 	r.setPolicy(policyYAML)
-	r.engine = &swappedStore{Store: r.newEngine()}
+	r.engine = &swappedStore{engine: r.newEngine()}
 	r.ledger = &swappedLedger{Ledger: newLedger(tb)}
 	r.Broker = reservation.NewBroker(
 		reservation.Parts{Store: r.engine, Ledger: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey},

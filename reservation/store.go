@@ -47,6 +47,10 @@ const (
 //
 // A slot whose lease has ended is free at once, however many wait to be
 // reclaimed.
+//
+// Requests outside their bounds (see the Validate methods) are refused with an
+// error that wraps [ErrBadRequest], and change nothing. A record is remembered
+// at least until its id is too old to be reserved again (minted + [MintSkew]).
 type Store interface {
 	// Reserve decides, in this order:
 	//  1. key known, same body: Replayed, with the record's present state;
@@ -71,7 +75,8 @@ type Store interface {
 
 	// Refund closes a reservation. Held or expired: each bucket is corrected
 	// by the difference to what it was charged so far (refill first, then the
-	// return, never above the capacity; an overrun may take it below zero), the
+	// return, never above the capacity; an overrun may take it below zero; rate
+	// and capacity are those of the last Reserve that met the bucket), the
 	// slot is freed, the quota's hold becomes unposted actual, and the outcome
 	// waits for the ledger. Settled already: nothing changes and the recorded
 	// outcome is returned. See RefundVerdict.

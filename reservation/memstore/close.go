@@ -26,7 +26,7 @@ func (s *Store) Refund(ctx context.Context, q reservation.RefundRequest) (reserv
 
 // refund is Refund into an answer whose slices it uses again.
 func (s *Store) refund(ctx context.Context, q *reservation.RefundRequest, answer *reservation.RefundAnswer) error {
-	if err := checkRefund(q); err != nil {
+	if err := q.Validate(); err != nil {
 		return err
 	}
 	now, err := s.enter(ctx)
@@ -134,7 +134,7 @@ func (s *Store) checkActual(a *space, r *record, holds []reservation.Hold, actua
 
 // Renew implements reservation.Store.
 func (s *Store) Renew(ctx context.Context, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
-	if err := checkRenew(&q); err != nil {
+	if err := q.Validate(); err != nil {
 		return reservation.RenewAnswer{}, err
 	}
 	now, err := s.enter(ctx)
@@ -173,7 +173,7 @@ func (s *Store) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 
 // Confirm implements reservation.Store.
 func (s *Store) Confirm(ctx context.Context, q reservation.ConfirmRequest) (reservation.ConfirmVerdict, error) {
-	if err := checkConfirm(&q); err != nil {
+	if err := q.Validate(); err != nil {
 		return 0, err
 	}
 	now, err := s.enter(ctx)
@@ -238,7 +238,7 @@ func (s *Store) push(a *space, u *reservation.CounterUsage, now int64) {
 
 // Seed implements reservation.Store.
 func (s *Store) Seed(ctx context.Context, q reservation.SeedRequest) (bool, error) {
-	if err := checkSeed(&q); err != nil {
+	if err := q.Validate(); err != nil {
 		return false, err
 	}
 	now, err := s.enter(ctx)

@@ -19,7 +19,7 @@ func (s *Store) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 
 // reserve is Reserve into an answer whose slices it uses again.
 func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer) error {
-	if err := checkReserve(q); err != nil {
+	if err := q.Validate(); err != nil {
 		return err
 	}
 	now, err := s.enter(ctx)

@@ -113,7 +113,7 @@ func (s *Store) Close() error {
 
 // Lookup implements reservation.Store.
 func (s *Store) Lookup(ctx context.Context, account string, id reservation.ID) (reservation.Record, error) {
-	if err := checkAccount(account); err != nil {
+	if err := reservation.ValidateAccount(account); err != nil {
 		return reservation.Record{}, err
 	}
 	now, err := s.enter(ctx)
@@ -131,10 +131,10 @@ func (s *Store) Lookup(ctx context.Context, account string, id reservation.ID) (
 
 // Levels implements reservation.Store.
 func (s *Store) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
-	if err := checkAccount(account); err != nil {
+	if err := reservation.ValidateAccount(account); err != nil {
 		return nil, time.Time{}, err
 	}
-	if err := checkHolds(holds); err != nil {
+	if err := reservation.ValidateHolds(holds); err != nil {
 		return nil, time.Time{}, err
 	}
 	now, err := s.enter(ctx)

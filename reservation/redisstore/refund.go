@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 // Refund is one script call, and one more for each pool on a Cluster.
 func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reservation.RefundAnswer, error) {
-	if err := checkRefund(&r); err != nil {
+	if err := r.Validate(); err != nil {
 		return reservation.RefundAnswer{}, err
 	}
 	keys, a := s.refundCall(s.account(r.Account), &r)
@@ -86,7 +85,7 @@ func countMismatch(given int, want int64) error {
 // Renew is one script call, and two more and one for each pool where pools on a
 // Cluster are held.
 func (s *Store) Renew(ctx context.Context, r reservation.RenewRequest) (reservation.RenewAnswer, error) {
-	if err := errors.Join(checkAccount(r.Account), checkSpan("lease", r.Lease, time.Millisecond, longestLease)); err != nil {
+	if err := r.Validate(); err != nil {
 		return reservation.RenewAnswer{}, err
 	}
 	p := s.account(r.Account)
@@ -132,7 +131,7 @@ func (s *Store) renew(ctx context.Context, p space, id reservation.ID, lease tim
 
 // Confirm is one script call, and one more for each pool on a Cluster.
 func (s *Store) Confirm(ctx context.Context, r reservation.ConfirmRequest) (reservation.ConfirmVerdict, error) {
-	if err := checkConfirm(&r); err != nil {
+	if err := r.Validate(); err != nil {
 		return 0, err
 	}
 	verdict, plan, err := s.confirm(ctx, s.account(r.Account), &r, int64(r.Rank), r.Rank == ledger.RankRefunded, false)
@@ -209,7 +208,7 @@ func (s *Store) confirm(ctx context.Context, p space, r *reservation.ConfirmRequ
 
 // Lookup is one script call.
 func (s *Store) Lookup(ctx context.Context, account string, id reservation.ID) (reservation.Record, error) {
-	if err := checkAccount(account); err != nil {
+	if err := reservation.ValidateAccount(account); err != nil {
 		return reservation.Record{}, err
 	}
 	p := s.account(account)

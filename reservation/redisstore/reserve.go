@@ -21,7 +21,7 @@ const (
 
 // Reserve is one script call where no pool on a Cluster is involved.
 func (s *Store) Reserve(ctx context.Context, r reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
-	if err := checkReserve(&r); err != nil {
+	if err := r.Validate(); err != nil {
 		return reservation.ReserveAnswer{}, err
 	}
 	mode := commit
@@ -117,7 +117,7 @@ func unknownCode(what script, code int64) error {
 
 // Levels is one script call, and one more for each pool on a Cluster.
 func (s *Store) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
-	if err := errors.Join(checkAccount(account), checkHolds(holds)); err != nil {
+	if err := errors.Join(reservation.ValidateAccount(account), reservation.ValidateHolds(holds)); err != nil {
 		return nil, time.Time{}, err
 	}
 	states, now, err := s.levels(ctx, s.account(account), holds, false)
@@ -151,7 +151,7 @@ func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, l
 
 // Seed is one script call.
 func (s *Store) Seed(ctx context.Context, r reservation.SeedRequest) (bool, error) {
-	if err := errors.Join(checkAccount(r.Account), checkUsage("", r.Counter, r.Period, r.Used, r.Version)); err != nil {
+	if err := r.Validate(); err != nil {
 		return false, err
 	}
 	p := s.account(r.Account)
