@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Timeouts of [Options]. Measured against a frozen server, a black hole and a
@@ -43,6 +44,10 @@ func Options(address string) (*redis.UniversalOptions, error) {
 		WriteTimeout:          DefaultIOTimeout,
 		PoolTimeout:           DefaultPoolTimeout,
 		ContextTimeoutEnabled: true,
+		// A feature of Redis Enterprise. Left to itself the client tries it on
+		// every new connection, a round trip more, and its first refusal races
+		// with other connections (go-redis 9.23).
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	scheme, rest, found := strings.Cut(address, "://")
 	if !found || scheme != "redis" && scheme != "rediss" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // clusterPrimaries is the smallest number of primaries that Redis Cluster is
@@ -30,7 +31,11 @@ func (c *RedisCluster) Addrs() []string { return slices.Clone(c.addrs) }
 // Client returns a client with go-redis's defaults, closed when the test ends.
 func (c *RedisCluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs(),
+		// Its handshake races between connections (go-redis 9.23).
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 	tb.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			tb.Errorf("close the redis cluster client: %v", err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Redis is a Redis server that a test may use but not stop.
@@ -33,6 +34,8 @@ func (r *Redis) Client(tb testing.TB) *redis.Client {
 	if err != nil {
 		tb.Fatalf("redis URL: %v", err)
 	}
+	// Its handshake races between connections (go-redis 9.23).
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c := redis.NewClient(opts)
 	tb.Cleanup(func() {
 		if err := c.Close(); err != nil {
