@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 
@@ -19,30 +18,55 @@ func newAccountCommand(s streams) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(
-		newAccountPutCommand(s, "create", "Create an account", func(p *policystore.Store) accountPut { return p.CreateAccount }),
-		newAccountPutCommand(s, "set", "Change an account's plan, time zone or anchor day", func(p *policystore.Store) accountPut { return p.SetAccount }),
-		newAccountListCommand(s),
-		newAccountRemoveCommand(s),
-	)
+	cmd.AddCommand(newAccountCreateCommand(s), newAccountSetCommand(s), newAccountListCommand(s), newAccountRemoveCommand(s))
 	return cmd
 }
 
-func newAccountPutCommand(s streams, verb, short string, of func(*policystore.Store) accountPut) *cobra.Command {
-	var account quota.Account
+// accountFlags are what create and set say of an account.
+type accountFlags struct {
+	plan      string
+	timeZone  string
+	anchorDay int
+}
+
+func (f *accountFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.plan, "plan", "", "the account's plan")
+	cmd.Flags().StringVar(&f.timeZone, "time-zone", "", "IANA `name` of the zone in which its periods begin (UTC unless stated)")
+	cmd.Flags().IntVar(&f.anchorDay, "anchor-day", 0, "`day` of the month on which its months begin, 1 to 31 (1 unless stated)")
+}
+
+// change sets what was stated and leaves the rest alone.
+func (f *accountFlags) change(cmd *cobra.Command, account *quota.Account) {
+	if cmd.Flags().Changed("plan") {
+		account.Plan = f.plan
+	}
+	if cmd.Flags().Changed("time-zone") {
+		account.TimeZone = f.timeZone
+	}
+	if cmd.Flags().Changed("anchor-day") {
+		account.AnchorDay = f.anchorDay
+	}
+}
+
+func newAccountCreateCommand(s streams) *cobra.Command {
+	var flags accountFlags
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   verb + " NAME",
-		Short: short,
-		Long: short + `. Its plan must exist. Quotas of an account
-begin at midnight of its time zone, months on its anchor day. Overrides of
-limits are stated in a policy file; see apply.`,
-		Example: "  budgetd account " + verb + " acme --plan pro --time-zone Asia/Tokyo --anchor-day 15",
+		Use:   "create NAME",
+		Short: "Create an account",
+		Long: `Creates an account on a plan that exists. Its quotas begin at midnight of its
+time zone, months on its anchor day. Overrides of limits are stated in a policy
+file; see apply.`,
+		Example: "  budgetd account create acme --plan pro --time-zone Asia/Tokyo --anchor-day 15",
 		Args:    exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			account.Name = args[0]
+			if flags.plan == "" {
+				return usagef(cmd, "--plan is missing")
+			}
+			account := quota.Account{Name: args[0], TimeZone: "UTC", AnchorDay: 1}
+			flags.change(cmd, &account)
 			return withStores(cmd, func(stores *app.Stores) error {
-				change, err := of(stores.Policies)(cmd.Context(), account, operator())
+				change, err := stores.Policies.CreateAccount(cmd.Context(), account, operator())
 				if err != nil {
 					return err
 				}
@@ -51,9 +75,41 @@ limits are stated in a policy file; see apply.`,
 		},
 	}
 	addStoreFlags(cmd)
-	cmd.Flags().StringVar(&account.Plan, "plan", "", "the account's plan")
-	cmd.Flags().StringVar(&account.TimeZone, "time-zone", "UTC", "IANA name of the zone in which its periods begin")
-	cmd.Flags().IntVar(&account.AnchorDay, "anchor-day", 1, "day of the month on which its months begin, 1 to 31")
+	flags.add(cmd)
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+func newAccountSetCommand(s streams) *cobra.Command {
+	var flags accountFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change an account's plan, time zone or anchor day",
+		Long: `Changes what is stated and leaves the rest of the account alone, overrides
+included. Counters keep what was used of limits that both plans have. With
+another time zone or anchor day, days and months begin at other instants: their
+quotas begin afresh.`,
+		Example: "  budgetd account set acme --plan enterprise",
+		Args:    exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			stated := cmd.Flags().Changed
+			if !stated("plan") && !stated("time-zone") && !stated("anchor-day") {
+				return usagef(cmd, "nothing to change: give --plan, --time-zone or --anchor-day")
+			}
+			return withStores(cmd, func(stores *app.Stores) error {
+				change, err := stores.Policies.ChangeAccount(cmd.Context(), args[0], func(account *quota.Account) {
+					flags.change(cmd, account)
+				}, operator())
+				if err != nil {
+					return err
+				}
+				return showChange(cmd, s, change, asJSON, false)
+			})
+		},
+	}
+	addStoreFlags(cmd)
+	flags.add(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
@@ -128,6 +184,3 @@ still be refunded, and what it spent stays in the ledger.`,
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
-
-// accountPut creates or changes one account.
-type accountPut func(ctx context.Context, account quota.Account, by string) (policystore.Change, error)

@@ -85,8 +85,33 @@ func (s *Store) SetAccount(ctx context.Context, account quota.Account, by string
 	return s.putAccount(ctx, account, by, true)
 }
 
-// putAccount looks only at what the account depends on, its plan: signing up
-// the millionth account is no more work than the first.
+// ChangeAccount changes one account that exists, in one transaction: change
+// gets it as it is stored, overrides included, and what it leaves alone stays.
+// ErrNotFound when there is no such account.
+func (s *Store) ChangeAccount(ctx context.Context, name string, change func(*quota.Account), by string) (Change, error) {
+	if err := validateBy(by); err != nil {
+		return Change{}, err
+	}
+	return s.edit(ctx, by, func(tx *sql.Tx) (edit, error) {
+		old, exists, err := readOne(ctx, tx, KindAccount, name)
+		if err != nil {
+			return edit{}, err
+		}
+		if !exists {
+			return edit{}, fmt.Errorf("%w: account %q", ErrNotFound, name)
+		}
+		account, err := decodeAccount(name, old)
+		if err != nil {
+			return edit{}, refused{err}
+		}
+		change(&account)
+		if err := account.Validate(); err != nil {
+			return edit{}, refused{err}
+		}
+		return editAccount(ctx, tx, account, old)
+	})
+}
+
 func (s *Store) putAccount(ctx context.Context, account quota.Account, by string, replace bool) (Change, error) {
 	if err := validateBy(by); err != nil {
 		return Change{}, err
@@ -95,7 +120,6 @@ func (s *Store) putAccount(ctx context.Context, account quota.Account, by string
 		return Change{}, err
 	}
 	return s.edit(ctx, by, func(tx *sql.Tx) (edit, error) {
-		e := newEdit()
 		old, exists, err := readOne(ctx, tx, KindAccount, account.Name)
 		if err != nil {
 			return edit{}, err
@@ -112,29 +136,36 @@ func (s *Store) putAccount(ctx context.Context, account quota.Account, by string
 				return edit{}, fmt.Errorf("accounts: there are %d already, which is the most that a policy has", n)
 			}
 		}
-		var plans []quota.Plan
-		document, exists, err := readOne(ctx, tx, KindPlan, account.Plan)
-		if err != nil {
-			return edit{}, err
-		}
-		if exists {
-			plan, err := decodePlan(account.Plan, document)
-			if err != nil {
-				return edit{}, refused{err}
-			}
-			plans = append(plans, plan)
-		}
-		policy, err := quota.NewPolicy(plans, nil, []quota.Account{account}, 0)
-		if err != nil {
-			return edit{}, refused{err}
-		}
-		new, err := encodeAccount(policy.Accounts[account.Name])
-		if err != nil {
-			return edit{}, refused{err}
-		}
-		e.put(KindAccount, account.Name, old, new)
-		return e, nil
+		return editAccount(ctx, tx, account, old)
 	})
+}
+
+// editAccount looks only at what the account depends on, its plan: signing up
+// the millionth account is no more work than the first.
+func editAccount(ctx context.Context, tx *sql.Tx, account quota.Account, old string) (edit, error) {
+	var plans []quota.Plan
+	document, exists, err := readOne(ctx, tx, KindPlan, account.Plan)
+	if err != nil {
+		return edit{}, err
+	}
+	if exists {
+		plan, err := decodePlan(account.Plan, document)
+		if err != nil {
+			return edit{}, refused{err}
+		}
+		plans = append(plans, plan)
+	}
+	policy, err := quota.NewPolicy(plans, nil, []quota.Account{account}, 0)
+	if err != nil {
+		return edit{}, refused{err}
+	}
+	document, err = encodeAccount(policy.Accounts[account.Name])
+	if err != nil {
+		return edit{}, refused{err}
+	}
+	e := newEdit()
+	e.put(KindAccount, account.Name, old, document)
+	return e, nil
 }
 
 // Remove removes one plan, pool or account. A plan that accounts have is
