@@ -3,6 +3,7 @@ package reservation_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -589,5 +590,79 @@ func TestUsageBeyondWhatAnEngineCounts(t *testing.T) {
 			t.Errorf("%+v, want exhausted", no)
 		}
 		r.engine.swap(r.newEngine()) // and again when it is seeded
+	}
+}
+
+// TestRefusedClosingHoldsUpNoOther: the ledger refuses one closing for good, and
+// all others are finished.
+func TestRefusedClosingHoldsUpNoOther(t *testing.T) {
+	r := newRig(t, plainPolicy)
+	r.engine.noConfirm.Store(true)
+	var ids []string
+	for range 5 {
+		ids = append(ids, r.reserve(tokens(10)).Reservation)
+		r.clock.Add(time.Microsecond) // each is minted at an instant of its own
+	}
+	for _, id := range ids {
+		r.ledger.silent.Store(true) // the outbox has to do it
+		if _, err := r.Refund(context.Background(), id, used(3)); !errors.Is(err, ledger.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		r.ledger.silent.Store(false)
+	}
+	r.engine.noConfirm.Store(false)
+	story, err := r.Reservation(context.Background(), ids[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ledger.refuse.Store(&story.Minted)
+	r.clock.Add(reservation.OutboxRetry)
+	if _, err := r.sweeper.Sweep(context.Background()); err == nil {
+		t.Error("a refused closing is not told")
+	}
+	if got := r.totals()[quota.MeterTokens]; got != 12 {
+		t.Errorf("ledger holds %d tokens, want the 12 of the other four", got)
+	}
+	r.ledger.refuse.Store(nil)
+	r.settled()
+	if got := r.totals()[quota.MeterTokens]; got != 15 {
+		t.Errorf("ledger holds %d tokens, want 15", got)
+	}
+	r.balanced()
+}
+
+// TestScopeThatTheLedgerCannotKeep is refused before anything is held.
+func TestScopeThatTheLedgerCannotKeep(t *testing.T) {
+	r := newRig(t, `
+plans: {pro: {quotas: [{name: each, meter: tokens, amount: 1000, period: month, per: [team, user]}]}}
+accounts: {acme: {plan: pro}}
+`)
+	ask := tokens(1)
+	ask.Labels = map[string]string{"team": strings.Repeat("%", 256), "user": strings.Repeat("%", 256)}
+	_, err := r.Reserve(context.Background(), ask)
+	var invalid *reservation.InvalidError
+	if !errors.As(err, &invalid) || invalid.Field != "labels" {
+		t.Errorf("%v, want an InvalidError at labels", err)
+	}
+	ask.Labels["team"] = strings.Repeat("%", 250)
+	ask.Labels["user"] = "u"
+	r.refund(r.reserve(ask).Reservation, used(1))
+}
+
+// TestOverviewOfManyLimits: more limits than one call may meet.
+func TestOverviewOfManyLimits(t *testing.T) {
+	var policy strings.Builder
+	policy.WriteString("plans:\n  pro:\n    limits:\n")
+	for i := range 60 {
+		fmt.Fprintf(&policy, "      - {name: l%d, meter: tokens, rate: 1/s, match: {route: r%d}}\n", i, i)
+	}
+	policy.WriteString("pools:\n")
+	for i := range 20 {
+		fmt.Fprintf(&policy, "  p%d: {meter: tokens, rate: 1/s, match: {route: r%d}}\n", i, i)
+	}
+	policy.WriteString("accounts: {acme: {plan: pro}}\n")
+	r := newRig(t, policy.String())
+	if got := len(r.overview(nil)); got != 80 {
+		t.Errorf("%d limits, want 80", got)
 	}
 }

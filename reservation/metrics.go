@@ -30,6 +30,7 @@ type metrics struct {
 	seedsFailed     prometheus.Counter
 	sweepsFailed    prometheus.Counter
 	unreadable      prometheus.Counter
+	refusedClosings prometheus.Counter
 
 	limitNames boundedNames
 }
@@ -62,6 +63,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		seedsFailed:     counter("seeds_failed_total", "Quota counters that could not get their value from the ledger."),
 		sweepsFailed:    counter("sweeps_failed_total", "Sweeps that met an error."),
 		unreadable:      counter("unreadable_total", "Records that could not be read back. Always 0 unless signing keys were lost."),
+		refusedClosings: counter("refused_closings_total", "Closings that the ledger refused for what they say. They are tried again; look at the log."),
 		limitNames:      boundedNames{known: map[string]bool{}},
 	}
 }

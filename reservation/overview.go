@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/budgetd/budgetd/estimator"
@@ -51,9 +52,7 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 			Kind: applied.Limit.Kind, Max: hold.capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
 		})
 	}
-	engine, cancel := context.WithTimeout(ctx, b.config.Deadline)
-	levels, _, err := b.Store.Levels(engine, account, holds)
-	cancel()
+	levels, err := b.levels(ctx, account, holds)
 	switch {
 	case errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
 		view.Degraded = true
@@ -65,6 +64,21 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 		}
 	}
 	return view, b.addPosted(ctx, account, holds, &view)
+}
+
+// levels asks the engine for as many counters at a time as it takes.
+func (b *Broker) levels(ctx context.Context, account string, holds []Hold) ([]Level, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)
+	defer cancel()
+	var levels []Level
+	for part := range slices.Chunk(holds, MaxHolds) {
+		more, _, err := b.Store.Levels(ctx, account, part)
+		if err != nil {
+			return nil, err
+		}
+		levels = append(levels, more...)
+	}
+	return levels, nil
 }
 
 // addPosted reads the ledger's own sums: of the account's totals and of each
@@ -110,8 +124,8 @@ func (b *Broker) addPosted(ctx context.Context, account string, holds []Hold, vi
 }
 
 // maxTotals bounds the rows that are read to find an account's totals, which
-// sort before its limits' rows.
-const maxTotals = 256
+// sort before its limits' rows: as many as the ledger gives at once.
+const maxTotals = ledger.MaxAccountUsage
 
 // mayMatch says whether a limit matches the labels or could with more of them.
 func mayMatch(limit *quota.Limit, labels map[string]string) bool {

@@ -3,8 +3,10 @@ package reservation
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -35,6 +37,13 @@ func newPlan(policy *quota.Policy, account string, labels map[string]string, ask
 	for _, a := range applied {
 		if charge && a.Limit.Kind == quota.KindSlots {
 			continue
+		}
+		if a.Limit.Kind == quota.KindQuota && len(a.Scope) > ledger.MaxTextBytes {
+			return plan{}, &InvalidError{
+				Field:   "labels",
+				Problem: fmt.Sprintf("their values make a scope of %d bytes for quota %q", len(a.Scope), a.Limit.Name),
+				Bound:   fmt.Sprintf("at most %d bytes; shorten the values of %s", ledger.MaxTextBytes, strings.Join(a.Limit.Per, ", ")),
+			}
 		}
 		amount, err := a.Limit.Ask(asked, labels)
 		if err != nil {

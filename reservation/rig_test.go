@@ -133,11 +133,19 @@ type swappedLedger struct {
 	ledger.Ledger
 	silent     atomic.Bool
 	loseAnswer atomic.Bool
+	refuse     atomic.Pointer[time.Time] // the closing minted then is refused for what it says
 }
 
 func (l *swappedLedger) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
 	if l.silent.Load() {
 		return nil, ledger.ErrUnavailable
+	}
+	if bad := l.refuse.Load(); bad != nil {
+		for _, c := range closings {
+			if c.Minted.Equal(*bad) {
+				return nil, ledger.ErrInvalid
+			}
+		}
 	}
 	verdicts, err := l.Ledger.Append(ctx, closings)
 	if l.loseAnswer.CompareAndSwap(true, false) {

@@ -3,7 +3,10 @@ package reservation
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/budgetd/budgetd/ledger"
 )
@@ -24,15 +27,26 @@ type Sweeper struct {
 // NewSweeper makes a Sweeper that uses the broker's engine and ledger.
 func NewSweeper(b *Broker) *Sweeper { return &Sweeper{broker: b} }
 
-// Run sweeps every [SweepInterval] until ctx ends.
+// Bounds of the closings that one Sweeper finishes at once.
+const (
+	finishBatches = 4                      // Sweeps whose closings are under way
+	finishWorkers = 64                     // closings of one Sweep under way
+	finishWait    = 100 * time.Millisecond // how long a Sweep waits for room; then its closings are due again by themselves
+	sweepDeadline = 2 * time.Second        // one visit of the engine, which looks at many accounts
+)
+
+// Run sweeps every [SweepInterval] until ctx ends. Ending leases never waits
+// for the ledger.
 func (s *Sweeper) Run(ctx context.Context) {
+	var finishing sync.WaitGroup
+	defer finishing.Wait()
+	room := make(chan struct{}, finishBatches)
 	ticker := time.NewTicker(SweepInterval)
 	defer ticker.Stop()
 	down := false
 	for {
-		for more := true; more; {
-			var err error
-			more, err = s.Sweep(ctx)
+		for again := true; again; {
+			answer, err := s.visit(ctx)
 			if failed := err != nil && ctx.Err() == nil; failed != down {
 				down = failed
 				if failed {
@@ -41,9 +55,11 @@ func (s *Sweeper) Run(ctx context.Context) {
 					s.broker.config.Logger.Info("sweeping works again")
 				}
 			}
-			if err != nil {
-				break
+			if len(answer.Pending) > 0 {
+				s.finishApart(ctx, answer.Pending, room, &finishing)
 			}
+			// More without any progress would be the same again at once.
+			again = err == nil && answer.More && (answer.Expired > 0 || len(answer.Pending) > 0)
 		}
 		select {
 		case <-ctx.Done():
@@ -53,53 +69,93 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
-// Sweep does one round: ends leases, posts the closings that wait and confirms
-// them. It reports whether more was due. After an error the rest is due again
-// by itself.
-func (s *Sweeper) Sweep(ctx context.Context) (more bool, err error) {
-	b := s.broker
-	sweepCtx, cancel := context.WithTimeout(ctx, sweepDeadline)
-	answer, err := b.Store.Sweep(sweepCtx, sweepBatch)
-	cancel()
-	if err != nil {
-		b.metrics.sweepsFailed.Inc()
-		return false, err
+func (s *Sweeper) finishApart(ctx context.Context, pending []Pending, room chan struct{}, finishing *sync.WaitGroup) {
+	select {
+	case room <- struct{}{}:
+	case <-time.After(finishWait):
+		return
+	case <-ctx.Done():
+		return
 	}
-	b.metrics.reclaimed(answer.Expired)
-	jobs := make([]confirmation, 0, len(answer.Pending))
-	closings := make([]ledger.Closing, 0, len(answer.Pending))
-	for _, pending := range answer.Pending {
-		token, closing, err := b.pendingClosing(pending)
-		if err != nil {
-			b.metrics.unreadable.Inc()
-			b.config.Logger.Error("a closing that waits for the ledger can't be read", "account", pending.Account, "reservation", pending.ID.String(), "error", err)
-			continue
-		}
-		jobs = append(jobs, confirmation{token: token, raw: pending.Record.Token})
-		closings = append(closings, closing)
-	}
-	if len(closings) == 0 {
-		return answer.More, nil
-	}
-	appendCtx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
-	defer cancel()
-	verdicts, err := b.Ledger.Append(appendCtx, closings)
-	if err != nil {
-		b.metrics.sweepsFailed.Inc()
-		return false, err
-	}
-	for i, job := range jobs {
-		job.verdict = verdicts[i]
-		if !b.confirms.confirm(ctx, job) {
-			return false, errors.New("the engine did not take a confirmation")
-		}
-		b.metrics.finished(verdicts[i].Rank)
-	}
-	return answer.More, nil
+	finishing.Go(func() {
+		defer func() { <-room }()
+		_ = s.finish(ctx, pending) // counted and, where an operator must know, logged
+	})
 }
 
-// sweepDeadline bounds one visit of the engine, which looks at many accounts.
-const sweepDeadline = 2 * time.Second
+// Sweep does one round: ends leases, posts the closings that wait and confirms
+// them. It reports whether more was due. What fails is due again by itself, and
+// keeps nothing else from being finished.
+func (s *Sweeper) Sweep(ctx context.Context) (more bool, err error) {
+	answer, err := s.visit(ctx)
+	if err != nil {
+		return false, err
+	}
+	return answer.More, s.finish(ctx, answer.Pending)
+}
+
+// visit ends leases and takes the closings that wait for the ledger.
+func (s *Sweeper) visit(ctx context.Context) (SweepAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepDeadline)
+	defer cancel()
+	answer, err := s.broker.Store.Sweep(ctx, sweepBatch)
+	if err != nil {
+		s.broker.metrics.sweepsFailed.Inc()
+	}
+	s.broker.metrics.reclaimed(answer.Expired)
+	return answer, err
+}
+
+// finish posts and confirms closings, each by a call of its own: the group
+// commit makes few transactions of them, and one that the ledger refuses holds
+// up no other.
+func (s *Sweeper) finish(ctx context.Context, pending []Pending) error {
+	workers := errgroup.Group{}
+	workers.SetLimit(finishWorkers)
+	var mu sync.Mutex
+	var failed error
+	for _, p := range pending {
+		workers.Go(func() error {
+			if err := s.finishOne(ctx, p); err != nil {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = workers.Wait()
+	if failed != nil {
+		s.broker.metrics.sweepsFailed.Inc()
+	}
+	return failed
+}
+
+func (s *Sweeper) finishOne(ctx context.Context, p Pending) error {
+	b := s.broker
+	token, closing, err := b.pendingClosing(p)
+	if err != nil {
+		b.metrics.unreadable.Inc()
+		b.config.Logger.Error("a closing that waits for the ledger can't be read", "account", p.Account, "reservation", p.ID.String(), "error", err)
+		return nil // trying again does not help
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
+	defer cancel()
+	verdicts, err := b.Ledger.Append(ctx, []ledger.Closing{closing})
+	if err != nil {
+		if !errors.Is(err, ledger.ErrUnavailable) && ctx.Err() == nil {
+			b.metrics.refusedClosings.Inc()
+			b.config.Logger.Error("the ledger refuses a closing", "account", p.Account, "reservation", p.ID.String(), "error", err)
+		}
+		return err
+	}
+	job := confirmation{token: token, raw: p.Record.Token, verdict: verdicts[0]}
+	if !b.confirms.confirm(ctx, job) {
+		return errors.New("the engine did not take a confirmation")
+	}
+	b.metrics.finished(verdicts[0].Rank)
+	return nil
+}
 
 func (b *Broker) pendingClosing(pending Pending) (*reservationToken, ledger.Closing, error) {
 	token, err := openToken(pending.Record.Token, b.Keys)

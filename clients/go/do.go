@@ -48,7 +48,7 @@ func (c *Client) Do(ctx context.Context, request Request, call func(context.Cont
 			// Runs on a panic too, which then goes on to the caller.
 			stopRenewing()
 			if usage.isZero() {
-				usage = unknown()
+				usage = unknown(request)
 				if finished && callErr != nil && ctx.Err() == nil {
 					usage = Unused()
 				}

@@ -40,7 +40,13 @@ func Unused() Usage { return Usage{Unused: true} }
 
 // unknown is the usage of a call of which nobody can say what it used: every
 // meter that was held counts in full.
-func unknown() Usage { return Amounts(map[string]int64{"requests": 1}) }
+func unknown(asked Request) Usage {
+	requests := int64(1)
+	if n, stated := asked.Amounts["requests"]; stated {
+		requests = n
+	}
+	return Amounts(map[string]int64{"requests": requests})
+}
 
 func (u Usage) isZero() bool {
 	return u.Amounts == nil && u.Tokens == nil && u.ProviderUsage == nil && !u.Unused

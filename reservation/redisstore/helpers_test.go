@@ -96,14 +96,19 @@ func seeded(tb testing.TB, s reservation.Store, account string, h reservation.Ho
 // eventually polls until done says true, for at most 30 s.
 func eventually(tb testing.TB, what string, done func(ctx context.Context) bool) {
 	tb.Helper()
-	ctx := within(tb, 30*time.Second)
+	eventuallyIn(tb, 30*time.Second, what, done)
+}
+
+func eventuallyIn(tb testing.TB, span time.Duration, what string, done func(ctx context.Context) bool) {
+	tb.Helper()
+	ctx := within(tb, span)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done(ctx) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			tb.Fatalf("not within 30 s: %s", what)
+			tb.Fatalf("not within %s: %s", span, what)
 		}
 	}
 }

@@ -292,7 +292,7 @@ func (w *world) wait(*rapid.T) {
 }
 
 func (w *world) thaw(*rapid.T) {
-	if n := len(w.network.lingering); n > 0 {
+	if n := w.network.waiting(); n > 0 {
 		w.network.thaw(rapid.IntRange(0, n-1).Draw(w.t, "which"))
 	}
 }
@@ -331,7 +331,7 @@ func (w *world) settle() {
 	w.network.mu.Lock()
 	w.network.engineNext, w.network.ledgerNext, w.network.ledgerAway, w.network.confirms = nil, nil, false, arrives
 	w.network.mu.Unlock()
-	for len(w.network.lingering) > 0 {
+	for w.network.waiting() > 0 {
 		w.network.thaw(0)
 	}
 	sweeper := reservation.NewSweeper(w.nodes[0])

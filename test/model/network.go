@@ -71,6 +71,13 @@ func (n *network) linger(call func()) {
 	n.lingering = append(n.lingering, call)
 }
 
+// waiting is how many calls linger.
+func (n *network) waiting() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.lingering)
+}
+
 // thaw lets the i-th lingering call arrive.
 func (n *network) thaw(i int) {
 	n.mu.Lock()
