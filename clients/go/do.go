@@ -61,12 +61,18 @@ func (c *Client) Do(ctx context.Context, request Request, call func(context.Cont
 	return errors.Join(callErr, refundErr)
 }
 
+// attemptTimeout bounds one try of a call: a broker that took the connection and
+// says nothing is asked again, or another behind the same address.
+const attemptTimeout = 5 * time.Second
+
 // reserveWaiting asks until it is granted, waiting as the refusals say.
 func (c *Client) reserveWaiting(ctx context.Context, request Request) (*Reservation, error) {
 	giveUp := time.Now().Add(c.options.maxWait)
 	growing := newBackOff()
 	for {
-		reservation, err := c.Reserve(ctx, request)
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		reservation, err := c.Reserve(attempt, request)
+		cancel()
 		if err == nil {
 			return reservation, nil
 		}
@@ -130,7 +136,9 @@ func (c *Client) renewInBackground(ctx context.Context, reservation string, leas
 		growing := newBackOff()
 		wait := lease / 3
 		for sleep(ctx, wait) == nil {
-			_, err := c.Renew(ctx, reservation, lease)
+			attempt, cancel := context.WithTimeout(ctx, min(attemptTimeout, lease/3))
+			_, err := c.Renew(attempt, reservation, lease)
+			cancel()
 			switch {
 			case err == nil:
 				wait = lease / 3
@@ -152,11 +160,13 @@ func (c *Client) refundUntilKept(ctx context.Context, reservation string, usage 
 	defer cancel()
 	growing := newBackOff()
 	for {
-		_, err := c.Refund(ctx, reservation, usage)
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		_, err := c.Refund(attempt, reservation, usage)
+		cancel()
 		if err == nil {
 			return nil
 		}
-		if !isTransient(err) || sleep(ctx, growing.NextBackOff()) != nil {
+		if !isTransient(err) || ctx.Err() != nil || sleep(ctx, growing.NextBackOff()) != nil {
 			return &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %.12s…: %w", reservation, err)}
 		}
 	}

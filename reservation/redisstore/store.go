@@ -197,3 +197,6 @@ func newTickets() int64 {
 	rand.Read(b[:]) // never fails, see crypto/rand
 	return int64(binary.BigEndian.Uint64(b[:])>>18|1) * reservation.MaxHolds
 }
+
+// IsCluster says whether the store is on a Redis Cluster.
+func (s *Store) IsCluster() bool { return s.cluster != nil }

@@ -78,7 +78,11 @@ func (a *App) openEngine(ctx context.Context, clock func() time.Time) (reservati
 			return nil, err
 		}
 		a.opened("the engine", engine.Close)
-		return reservation.Guard(engine, reservation.GuardConfig{Registerer: a.registry, Logger: a.log}), nil
+		guard := reservation.GuardConfig{Registerer: a.registry, Logger: a.log}
+		if engine.IsCluster() {
+			guard.Failures = reservation.NeverOpen
+		}
+		return reservation.Guard(engine, guard), nil
 	}
 	engine, err := memstore.New(memstore.Config{Clock: clock, Registerer: a.registry})
 	if err != nil {
