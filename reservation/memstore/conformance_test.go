@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"testing"
+	"time"
 
 	"github.com/budgetd/budgetd/reservation/storetest"
 )
@@ -9,7 +10,8 @@ import (
 // newEngine is a memory engine for the suite.
 func newEngine(tb testing.TB, clock *storetest.Clock) storetest.Engine {
 	tb.Helper()
-	store, err := New(Config{Clock: clock.Now})
+	// The suite follows quotas through whole months.
+	store, err := New(Config{Clock: clock.Now, QuotaIdle: 100 * 365 * 24 * time.Hour})
 	if err != nil {
 		tb.Fatal(err)
 	}

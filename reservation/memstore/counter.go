@@ -111,6 +111,7 @@ type quotaState struct {
 	held        quota.Amount
 	unposted    quota.Amount
 	end         int64 // of the period
+	touched     int64 // when a call last met it
 }
 
 // quotaOver says that the period is over and nothing in it is open.
@@ -120,14 +121,17 @@ func (q *quotaState) quotaOver(now int64) bool {
 
 // silentFrom is the instant from which on the counter says nothing, unless it
 // is touched again.
-func (c *counter) silentFrom() int64 {
+//
+// A quota's counter in which nothing is open says nothing that the ledger does
+// not say too: after quotaIdle it goes, and is seeded again when it is needed.
+func (c *counter) silentFrom(quotaIdle int64) int64 {
 	switch {
 	case c.key.kind == quota.KindBucket:
 		return c.fullAt
 	case c.key.kind == quota.KindSlots && len(c.slots) == 0:
 		return 0
 	case c.key.kind == quota.KindQuota && c.held == 0 && c.unposted == 0:
-		return c.end
+		return min(c.end, later(c.touched, quotaIdle))
 	}
 	return math.MaxInt64
 }

@@ -225,13 +225,13 @@ func TestEveryKindVanishes(t *testing.T) {
 	if n := sweep(); n != (sizes{accounts: 1, counters: 1, due: 1}) {
 		t.Fatalf("after the record: %+v", n)
 	}
-	clock.Set(daily.Period.End.Add(-time.Microsecond))
+	clock.Add(59 * time.Minute)
 	if n := sweep(); n.counters != 1 {
-		t.Fatalf("before the day's end: %+v", n)
+		t.Fatalf("not idle for an hour yet: %+v", n)
 	}
-	clock.Set(daily.Period.End)
+	clock.Add(time.Minute)
 	if n := sweep(); n != (sizes{}) {
-		t.Fatalf("after the day: %+v", n)
+		t.Fatalf("idle for an hour: %+v", n)
 	}
 }
 
@@ -297,5 +297,46 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 	sweepAndConfirm(t, s, time.Second, 10*time.Second)
 	if v := ask(); v != reservation.Replayed {
 		t.Fatalf("after the first was forgotten: verdict %d", v)
+	}
+}
+
+// TestIdleQuotasGo: a quota per user, met by users who only try, leaves nothing
+// once they are idle, long before its period ends.
+func TestIdleQuotasGo(t *testing.T) {
+	clock := storetest.NewClock()
+	s := newStore(t, clock)
+	for i := range 1000 {
+		q := reservation.ReserveRequest{
+			Account: "acme", ID: reservation.NewID(clock.Now()), Lease: time.Second, Retention: time.Minute,
+			Holds: []reservation.Hold{quotaHold(clock, "daily", fmt.Sprintf("user=%d", i), 10)},
+		}
+		answer, err := s.Reserve(t.Context(), q)
+		if err != nil || answer.Verdict != reservation.Unseeded {
+			t.Fatalf("user %d: verdict %d, %v", i, answer.Verdict, err)
+		}
+		if i%2 == 0 {
+			continue // never comes back
+		}
+		ok, err := s.Seed(t.Context(), reservation.SeedRequest{
+			Account: "acme", Counter: q.Holds[0].Counter, Period: q.Holds[0].Period, Ticket: answer.Tickets[0].Ticket,
+		})
+		if err != nil || !ok {
+			t.Fatalf("Seed: %v, %v", ok, err)
+		}
+		if answer, err = s.Reserve(t.Context(), q); err != nil || answer.Verdict != reservation.Granted {
+			t.Fatalf("user %d, seeded: verdict %d, %v", i, answer.Verdict, err)
+		}
+	}
+	clock.Add(time.Minute)
+	sweepAndConfirm(t, s, time.Second, time.Minute)
+	if n := s.sizes(); n.counters != 1000 {
+		t.Fatalf("after a minute: %+v", n)
+	}
+	clock.Add(time.Hour)
+	for range 5 {
+		sweepAndConfirm(t, s, time.Second, time.Minute)
+	}
+	if n := s.sizes(); n != (sizes{}) {
+		t.Fatalf("after an hour: %+v", n)
 	}
 }

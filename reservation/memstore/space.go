@@ -158,6 +158,7 @@ func (s *Store) counterFor(a *space, h *reservation.Hold, now int64) *counter {
 			c.quotaState = quotaState{}
 		}
 		c.end = max(c.end, h.Period.End.UnixMicro())
+		c.touched = now
 	}
 	return c
 }
@@ -168,7 +169,7 @@ func (s *Store) release(c *counter, now int64) {
 	if c.references > 0 {
 		return // the last of them comes here again
 	}
-	if idleAt := c.silentFrom(); idleAt > now {
+	if idleAt := c.silentFrom(s.quotaIdle); idleAt > now {
 		if c.idleIndex < 0 {
 			c.idleAt = idleAt
 			c.space.idle.push(c)

@@ -17,13 +17,17 @@ type Config struct {
 	// Clock is the engine's clock; nil is time.Now. It is read once a call, to
 	// the microsecond, and must be safe for concurrent use.
 	Clock func() time.Time
+	// QuotaIdle is how long a quota's counter is kept in which nothing is open;
+	// it is seeded from the ledger when it is met again. 1 h unless set.
+	QuotaIdle time.Duration
 	// Registerer takes the engine's metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
 // Store is an engine in memory. It is safe for concurrent use.
 type Store struct {
-	clock func() time.Time
+	clock     func() time.Time
+	quotaIdle int64 // microseconds
 
 	mu          sync.Mutex
 	closed      bool
@@ -44,7 +48,10 @@ var _ reservation.Store = (*Store)(nil)
 
 // New makes an empty engine. It fails only when a metric cannot be registered.
 func New(config Config) (*Store, error) {
-	s := &Store{clock: config.Clock, incarnation: 1}
+	s := &Store{clock: config.Clock, incarnation: 1, quotaIdle: config.QuotaIdle.Microseconds()}
+	if s.quotaIdle <= 0 {
+		s.quotaIdle = time.Hour.Microseconds()
+	}
 	if s.clock == nil {
 		s.clock = time.Now
 	}
