@@ -439,6 +439,16 @@ func TestChargeIsSettledAtOnce(t *testing.T) {
 	if got := r.totals()[quota.MeterTokens]; got != 700 {
 		t.Errorf("ledger holds %d tokens, want 700: the same key is charged once", got)
 	}
+	charged, err := r.Charge(context.Background(), spend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := time.Hour
+	for _, lease := range []*time.Duration{nil, &long} {
+		if _, err := r.Renew(context.Background(), charged.Grant.Reservation, lease); !errors.Is(err, reservation.ErrNotHeld) {
+			t.Errorf("Renew of a charge: %v, want ErrNotHeld", err)
+		}
+	}
 	spend.Key, spend.Amounts = "", quota.Amounts{"tokens": 9301}
 	d, err := r.Charge(context.Background(), spend)
 	if err != nil || d.Refusal == nil || d.Refusal.Remaining != 9300 {

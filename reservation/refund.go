@@ -162,6 +162,9 @@ func (b *Broker) Renew(ctx context.Context, reservation string, lease *time.Dura
 	if err != nil {
 		return time.Time{}, err
 	}
+	if token.Charge {
+		return time.Time{}, fmt.Errorf("a charge is settled from the start: %w", ErrNotHeld)
+	}
 	renewed := token.Lease
 	if lease != nil {
 		if renewed, err = checkedLease(*lease); err != nil {
