@@ -44,7 +44,7 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 			level.Held += asked
 			continue
 		}
-		if answer.Verdict == Granted || refusal.stricter(answer.Refusal) {
+		if answer.Verdict == Granted || refusal.Stricter(answer.Refusal) {
 			answer.Verdict, answer.Refusal = Refused, refusal
 		}
 	}
@@ -52,16 +52,4 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 		return Decision{Refusal: w.refusal(answer)}, nil
 	}
 	return Decision{Grant: w.grant(answer)}, nil
-}
-
-// stricter is the order of [Store.Reserve]: what no waiting helps first, then
-// the later instant, then the earlier hold.
-func (r Refusal) stricter(than Refusal) bool {
-	if (r.Reason == ExceedsCapacity) != (than.Reason == ExceedsCapacity) {
-		return r.Reason == ExceedsCapacity
-	}
-	if r.Reason != ExceedsCapacity && !r.RetryAt.Equal(than.RetryAt) {
-		return r.RetryAt.After(than.RetryAt)
-	}
-	return r.Hold < than.Hold
 }

@@ -187,6 +187,18 @@ type Refusal struct {
 	RetryAt   time.Time // zero for ExceedsCapacity
 }
 
+// Stricter is the order in which [Store.Reserve] reports: what no waiting helps
+// first, then the later instant, then the earlier hold.
+func (r Refusal) Stricter(than Refusal) bool {
+	if (r.Reason == ExceedsCapacity) != (than.Reason == ExceedsCapacity) {
+		return r.Reason == ExceedsCapacity
+	}
+	if r.Reason != ExceedsCapacity && !r.RetryAt.Equal(than.RetryAt) {
+		return r.RetryAt.After(than.RetryAt)
+	}
+	return r.Hold < than.Hold
+}
+
 // Ticket asks for a quota's ledger value.
 type Ticket struct {
 	Hold   int   // index in the plan

@@ -38,7 +38,7 @@ are left out. The exit code is 78 when there is a fault.`,
 			if err != nil {
 				return &exit{code: config.ExitCode, err: err}
 			}
-			for _, file := range append([]string(nil), files...) {
+			for _, file := range files {
 				if err := checkPolicyFile(file); err != nil {
 					return &exit{code: config.ExitCode, err: err}
 				}

@@ -54,17 +54,26 @@ func wantsJSON(cmd *cobra.Command, value bool, out io.Writer) bool {
 	return !onTerminal(out)
 }
 
-func (c *connection) open(cmd *cobra.Command) (*budget.Client, error) {
+// key reads the API key from the file that was named, else from the environment.
+func (c *connection) key(cmd *cobra.Command) (string, error) {
 	key := os.Getenv(envKey)
 	if c.keyFile != "" {
 		text, err := os.ReadFile(c.keyFile)
 		if err != nil {
-			return nil, fmt.Errorf("--key-file: %w", err)
+			return "", fmt.Errorf("--key-file: %w", err)
 		}
 		key = strings.TrimSpace(string(text))
 	}
 	if key == "" {
-		return nil, usagef(cmd, "no API key: set %s or give --key-file (the demo broker's key is \"demo\")", envKey)
+		return "", usagef(cmd, "no API key: set %s or give --key-file (the demo broker's key is \"demo\")", envKey)
+	}
+	return key, nil
+}
+
+func (c *connection) open(cmd *cobra.Command) (*budget.Client, error) {
+	key, err := c.key(cmd)
+	if err != nil {
+		return nil, err
 	}
 	client, err := budget.New(c.server, key)
 	if err != nil {

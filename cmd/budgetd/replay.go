@@ -129,7 +129,7 @@ func completeReplay(cmd *cobra.Command, o *replay.Options, to *connection, limit
 	}
 	if cmd.Flags().Changed("server") {
 		o.Server = to.server
-		if o.Key, err = replayKey(cmd, to.keyFile); err != nil {
+		if o.Key, err = to.key(cmd); err != nil {
 			return err
 		}
 	} else {
@@ -144,21 +144,6 @@ func completeReplay(cmd *cobra.Command, o *replay.Options, to *connection, limit
 	}
 	o.WorkerArgs = []string{replayWorker}
 	return nil
-}
-
-// replayKey reads the API key as open does; workers need the key itself.
-func replayKey(cmd *cobra.Command, file string) (string, error) {
-	if file == "" {
-		if key := os.Getenv(envKey); key != "" {
-			return key, nil
-		}
-		return "", usagef(cmd, "no API key: set %s or give --key-file", envKey)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("--key-file: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
 }
 
 func newReplayWorkerCommand(s streams) *cobra.Command {

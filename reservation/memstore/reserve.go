@@ -69,7 +69,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			continue
 		}
 		refusal := looks[i].refusal(i, &q.Holds[i], now)
-		if refusal.Reason != 0 && (answer.Verdict != reservation.Refused || stricter(&refusal, &answer.Refusal)) {
+		if refusal.Reason != 0 && (answer.Verdict != reservation.Refused || refusal.Stricter(answer.Refusal)) {
 			answer.Verdict, answer.Refusal = reservation.Refused, refusal
 		}
 	}
@@ -129,14 +129,6 @@ func stale(q *reservation.ReserveRequest, now int64) bool {
 		}
 	}
 	return false
-}
-
-// stricter orders refusals: one that no waiting helps first, then the later.
-func stricter(a, b *reservation.Refusal) bool {
-	if a.Reason == reservation.ExceedsCapacity || b.Reason == reservation.ExceedsCapacity {
-		return a.Reason == reservation.ExceedsCapacity && b.Reason != reservation.ExceedsCapacity
-	}
-	return a.RetryAt.After(b.RetryAt)
 }
 
 // maxTicket keeps tickets exact in engines that count in IEEE doubles.

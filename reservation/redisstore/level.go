@@ -95,17 +95,9 @@ func (c counterState) refusal(i int, h *reservation.Hold, charge bool, now int64
 func strictest(holds []reservation.Hold, states []counterState, charge bool, now int64) (worst reservation.Refusal, any bool) {
 	for i := range holds {
 		refusal, fits := states[i].refusal(i, &holds[i], charge, now)
-		if !fits && (!any || stricter(refusal, worst)) {
+		if !fits && (!any || refusal.Stricter(worst)) {
 			worst, any = refusal, true
 		}
 	}
 	return worst, any
-}
-
-func stricter(a, b reservation.Refusal) bool {
-	aNever, bNever := a.Reason == reservation.ExceedsCapacity, b.Reason == reservation.ExceedsCapacity
-	if aNever || bNever {
-		return aNever && !bNever
-	}
-	return a.RetryAt.After(b.RetryAt)
 }

@@ -15,8 +15,6 @@ import (
 	"github.com/budgetd/budgetd/reservation/redisstore"
 )
 
-// startIOTimeout is how long the look at the start may wait for a Redis: unlike
-// a call, it may.
 // giveTime stretches the engine's own timeouts, which fit the default deadline,
 // for who gives calls more time. What the URL states stays.
 func giveTime(options *redis.UniversalOptions, deadline time.Duration) {
@@ -36,6 +34,8 @@ func giveTime(options *redis.UniversalOptions, deadline time.Duration) {
 	}
 }
 
+// startIOTimeout is how long the look at the start may wait for a Redis: unlike
+// a call, it may.
 const startIOTimeout = 3 * time.Second
 
 // openRedis connects the engine, after a look at the servers. The error lists
