@@ -58,6 +58,7 @@ type Line struct {
 	Period string
 	Meter  quota.Meter
 	Amount quota.Amount // 0 to quota.MaxAmount
+	Held   quota.Amount // what the reservation held of the meter, 0 to quota.MaxAmount; for reports, and only in lines of totals (Limit "")
 }
 
 // Closing ends one reservation.
@@ -85,7 +86,11 @@ type Verdict struct {
 	Outcome  []byte
 	Late     bool
 	ClosedAt time.Time
-	Usage    []Usage // the rows that the reservation was ever charged on, which are those of the winner's lines, as of this transaction; in the order of UsageKey.Compare
+	// Spooled says that the closing is on this node's disk and not in the ledger
+	// yet: it will be, and wins unless another closing of the reservation was
+	// there first. Usage is empty then.
+	Spooled bool
+	Usage   []Usage // the rows that the reservation was ever charged on, which are those of the winner's lines, as of this transaction; in the order of UsageKey.Compare
 }
 
 // Appender keeps closings.
@@ -128,6 +133,10 @@ type Ledger interface {
 	// row with the row, and returns the rows that differ (none when the books
 	// are right) with the sum of entries.
 	CheckSums(ctx context.Context, account string) ([]Mismatch, error)
+
+	Adjuster
+	Reader
+	Maintainer
 
 	// Ping answers nil when the ledger can take an Append now.
 	Ping(ctx context.Context) error

@@ -55,6 +55,9 @@ type Limit struct {
 
 	WhenDown DownRule
 	OnExpiry ExpiryRule
+
+	Soft    bool  // KindQuota: never refuses; it counts and alerts
+	AlertAt []int // KindQuota: percents of the amount at which to alert, 1 to 1000, ascending, at most MaxAlerts
 }
 
 // CostRule multiplies what a call takes from a limit when the call's labels
@@ -83,4 +86,5 @@ type Account struct {
 	TimeZone  string  // IANA name; "UTC" unless stated
 	AnchorDay int     // day of the month on which months begin, 1 to 31; 1 unless stated
 	Overrides []Limit // replace the plan's limits of the same name, or add to them
+	Grants    []Grant // add to quotas for a while, at most MaxGrants
 }

@@ -33,6 +33,7 @@ type Policy struct {
 	Plans    map[string]Plan
 	Pools    map[string]Pool
 	Accounts map[string]Account
+	Prices   []ModelPrice // by provider, model and instant
 
 	plans    map[string][]Applied // by plan: its limits, without scopes
 	accounts map[string][]Applied // by account, only where it overrides its plan

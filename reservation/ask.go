@@ -139,16 +139,19 @@ type Story struct {
 
 // LimitStatus is one limit of an account as GetQuota shows it.
 type LimitStatus struct {
-	Limit  string
-	Pool   string
-	Scope  string
-	Meter  quota.Meter
-	Kind   quota.Kind
-	Max    quota.Amount // bucket capacity, slots, or the quota's amount
-	Level  Level
-	Rate   quota.Rate   // bucket
-	Period quota.Period // quota
-	Posted quota.Amount // quota: the ledger's own sum
+	Limit   string
+	Pool    string
+	Scope   string
+	Meter   quota.Meter
+	Kind    quota.Kind
+	Max     quota.Amount // bucket capacity, slots, or the quota's amount
+	Level   Level
+	Rate    quota.Rate    // bucket
+	Period  quota.Period  // quota
+	Posted  quota.Amount  // quota: the ledger's own sum
+	Soft    bool          // quota: it never refuses
+	Alerts  []quota.Alert // quota: raised in this period, by percent
+	Granted quota.Amount  // quota: what grants add to the limit's own amount; part of Max
 }
 
 // Overview is an account's limits.

@@ -32,13 +32,35 @@ type Estimator interface {
 	Price(provider, model string) (estimator.Price, error)
 }
 
-// Parts are what a Broker is made of. All are required.
+// Parts are what a Broker is made of. All are required but those that say what
+// nil stands for.
 type Parts struct {
 	Store     Store
 	Ledger    ledger.Ledger // Append is called concurrently: give a group committer
 	Policies  Policies
 	Estimator Estimator
 	Keys      TokenKeys
+
+	// Poster posts closings that the engine keeps until they are confirmed:
+	// unlike Ledger.Append it never spools. Nil: Ledger.
+	Poster ledger.Appender
+	// Observer hears of usage rows that a closing, an adjustment or another
+	// node changed, so that alerts are raised. It must not block. Nil: nobody.
+	Observer Observer
+	// Alerts tells which alerts stand, for Overview. Nil: none are shown.
+	Alerts AlertReader
+}
+
+// Observer hears of usage rows of the ledger. It may hear of a row late, twice
+// or in another order than that of its versions.
+type Observer interface {
+	Observed(usage []ledger.Usage)
+}
+
+// AlertReader tells which alerts were raised on the usage rows: one slice a
+// key, in order.
+type AlertReader interface {
+	Raised(ctx context.Context, keys []ledger.UsageKey) ([][]quota.Alert, error)
 }
 
 // Config tunes a Broker. The zero value is ready for production.

@@ -157,6 +157,27 @@ func (g *guarded) Levels(ctx context.Context, account string, holds []Hold) ([]L
 	return l.levels, l.now, err
 }
 
+func (g *guarded) Restore(ctx context.Context, r RestoreRequest) (RestoreVerdict, error) {
+	return guard(ctx, g, func(ctx context.Context) (RestoreVerdict, error) { return g.store.Restore(ctx, r) })
+}
+
+func (g *guarded) Push(ctx context.Context, account string, usage []CounterUsage) error {
+	_, err := guard(ctx, g, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, g.store.Push(ctx, account, usage)
+	})
+	return err
+}
+
+// Open is an operator's call: see Sweep.
+func (g *guarded) Open(ctx context.Context, account, cursor string, most int) (OpenPage, error) {
+	return g.store.Open(ctx, account, cursor, most)
+}
+
+// Audit is an auditor's or an operator's call: see Sweep.
+func (g *guarded) Audit(ctx context.Context, r AuditRequest) (AuditAnswer, error) {
+	return g.store.Audit(ctx, r)
+}
+
 func (g *guarded) Ping(ctx context.Context) error {
 	return g.store.Ping(ctx)
 }

@@ -64,4 +64,5 @@ type Level struct {
 	Used     quota.Amount // quota: posted in the ledger, as far as the engine knows; else 0
 	Held     quota.Amount // quota: open holds; slots: slots taken; else 0
 	Unposted quota.Amount // quota: settled here and not yet confirmed by the ledger; else 0
+	Version  int64        // quota: the ledger's version of Used, 0 unless Seeded; else 0
 }

@@ -101,6 +101,23 @@ func (s *swappedStore) Seed(ctx context.Context, r reservation.SeedRequest) (boo
 	return carried(s, func(e reservation.Store) (bool, error) { return e.Seed(ctx, r) })
 }
 
+func (s *swappedStore) Restore(ctx context.Context, r reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	return carried(s, func(e reservation.Store) (reservation.RestoreVerdict, error) { return e.Restore(ctx, r) })
+}
+
+func (s *swappedStore) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
+	return carried(s, func(e reservation.Store) (reservation.OpenPage, error) { return e.Open(ctx, account, cursor, most) })
+}
+
+func (s *swappedStore) Push(ctx context.Context, account string, usage []reservation.CounterUsage) error {
+	_, err := carried(s, func(e reservation.Store) (struct{}, error) { return struct{}{}, e.Push(ctx, account, usage) })
+	return err
+}
+
+func (s *swappedStore) Audit(ctx context.Context, r reservation.AuditRequest) (reservation.AuditAnswer, error) {
+	return carried(s, func(e reservation.Store) (reservation.AuditAnswer, error) { return e.Audit(ctx, r) })
+}
+
 func (s *swappedStore) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
 	return carried(s, func(e reservation.Store) (reservation.SweepAnswer, error) { return e.Sweep(ctx, most) })
 }

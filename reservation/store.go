@@ -114,6 +114,25 @@ type Store interface {
 	// Levels shows the counters of holds, in order, without changing anything.
 	Levels(ctx context.Context, account string, holds []Hold) ([]Level, time.Time, error)
 
+	// Restore brings back an open reservation that the engine lost: a Reserve
+	// whose decision was made already. See RestoreRequest.
+	Restore(ctx context.Context, r RestoreRequest) (RestoreVerdict, error)
+
+	// Open pages through the account's held reservations, in no stated order.
+	// A reservation that is open during the whole walk is shown; one may be
+	// shown twice. The work of one call is bounded by most (1 to MaxOpenPage).
+	Open(ctx context.Context, account, cursor string, most int) (OpenPage, error)
+
+	// Push takes over ledger values of quota counters that are newer, by
+	// version, than what the engine has. A counter that is missing or of
+	// another incarnation stays as it is: a push never seeds.
+	Push(ctx context.Context, account string, usage []CounterUsage) error
+
+	// Audit compares the quota counters named, and those in which the
+	// account's records take part, with the records, in one atomic step. See
+	// AuditRequest.
+	Audit(ctx context.Context, r AuditRequest) (AuditAnswer, error)
+
 	// Ping answers nil when the engine can serve now.
 	Ping(ctx context.Context) error
 
@@ -336,4 +355,9 @@ type SweepAnswer struct {
 	Expired int       // leases that this sweep found ended
 	More    bool      // more was due than max or the bounds of one call allowed
 	Now     time.Time // the engine's clock
+
+	// Epoch names the data that the engine has. It changes when any part of it
+	// was lost, replaced or rolled back, and never otherwise; all brokers see
+	// the same.
+	Epoch string
 }

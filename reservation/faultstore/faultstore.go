@@ -167,6 +167,27 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 	return a.levels, a.now, err
 }
 
+// Restore implements reservation.Store.
+func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	return call(ctx, s, "restore", func() (reservation.RestoreVerdict, error) { return s.inner.Restore(ctx, q) })
+}
+
+// Open implements reservation.Store.
+func (s *Store) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
+	return call(ctx, s, "open", func() (reservation.OpenPage, error) { return s.inner.Open(ctx, account, cursor, most) })
+}
+
+// Push implements reservation.Store.
+func (s *Store) Push(ctx context.Context, account string, usage []reservation.CounterUsage) error {
+	_, err := call(ctx, s, "push", func() (struct{}, error) { return struct{}{}, s.inner.Push(ctx, account, usage) })
+	return err
+}
+
+// Audit implements reservation.Store.
+func (s *Store) Audit(ctx context.Context, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+	return call(ctx, s, "audit", func() (reservation.AuditAnswer, error) { return s.inner.Audit(ctx, q) })
+}
+
 // Ping implements reservation.Store.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := call(ctx, s, "ping", func() (struct{}, error) { return struct{}{}, s.inner.Ping(ctx) })

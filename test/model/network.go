@@ -142,6 +142,27 @@ func (w wire) Confirm(ctx context.Context, r reservation.ConfirmRequest) (reserv
 	})
 }
 
+func (w wire) Restore(ctx context.Context, r reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	return deliver(w.network, w.engineFate(), func(s reservation.Store) (reservation.RestoreVerdict, error) {
+		return s.Restore(context.WithoutCancel(ctx), r)
+	})
+}
+
+func (w wire) Push(ctx context.Context, account string, usage []reservation.CounterUsage) error {
+	_, err := deliver(w.network, w.engineFate(), func(s reservation.Store) (struct{}, error) {
+		return struct{}{}, s.Push(context.WithoutCancel(ctx), account, usage)
+	})
+	return err
+}
+
+func (w wire) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
+	return w.store().Open(ctx, account, cursor, most)
+}
+
+func (w wire) Audit(ctx context.Context, r reservation.AuditRequest) (reservation.AuditAnswer, error) {
+	return w.store().Audit(ctx, r)
+}
+
 func (w wire) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
 	return deliver(w.network, w.engineFate(), func(s reservation.Store) (reservation.SweepAnswer, error) {
 		return s.Sweep(context.WithoutCancel(ctx), most)
