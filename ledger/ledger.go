@@ -58,7 +58,11 @@ type Line struct {
 	Period string
 	Meter  quota.Meter
 	Amount quota.Amount // 0 to quota.MaxAmount
-	Held   quota.Amount // what the reservation held of the meter, 0 to quota.MaxAmount; for reports, and only in lines of totals (Limit "")
+
+	// Held is what the reservation held of the meter, 0 to quota.MaxAmount. It
+	// is for reports, which count it once a reservation, and must be 0 but in
+	// lines of totals (Limit ""). Ledger.Closing does not return it.
+	Held quota.Amount
 }
 
 // Closing ends one reservation.
@@ -73,8 +77,8 @@ type Closing struct {
 	Late         bool     // the Refund came after the lease had ended
 	Degraded     bool     // the reservation was granted while the engine did not answer
 	PriceVersion string
-	Labels       map[string]string
-	Lines        []Line // at most one per usage row
+	Labels       map[string]string // the same in all closings of a reservation; reports go by them
+	Lines        []Line            // at most one per usage row
 }
 
 // Verdict is what the ledger holds for a reservation once a closing was

@@ -48,7 +48,8 @@ func ValidateAll(closings []Closing) error {
 //   - labels: at most quota.MaxLabels; names 1 to MaxTextBytes bytes, values at
 //     most MaxTextBytes
 //   - lines: at most MaxLines, no two for the same usage row; period and meter
-//     1 to MaxTextBytes bytes; amount 0 to quota.MaxAmount
+//     1 to MaxTextBytes bytes; amount and held 0 to quota.MaxAmount, held 0 but
+//     in lines of totals
 //
 // Every text is valid UTF-8 without a NUL byte, which PostgreSQL can't store.
 func (c Closing) Validate() error {
@@ -128,6 +129,9 @@ func (c *Closing) lineProblem() string {
 				p = "amount: " + err.Error()
 			}
 		}
+		if p == "" {
+			p = line.heldProblem()
+		}
 		if p != "" {
 			return fmt.Sprintf("lines[%d].%s", i, p)
 		}
@@ -153,13 +157,23 @@ func (c *Closing) repeatedLine() (first, second int) {
 	}
 	seen := make(map[Line]int, len(c.Lines))
 	for i, line := range c.Lines {
-		line.Amount = 0
+		line.Amount, line.Held = 0, 0
 		if first, repeated := seen[line]; repeated {
 			return first, i
 		}
 		seen[line] = i
 	}
 	return 0, 0
+}
+
+func (l *Line) heldProblem() string {
+	if l.Limit != "" && l.Held != 0 {
+		return fmt.Sprintf("held: is %d in a line of a limit; state what was held in the totals, whose limit is empty", l.Held)
+	}
+	if err := l.Held.Check(); err != nil {
+		return "held: " + err.Error()
+	}
+	return ""
 }
 
 func (l *Line) sameRow(other *Line) bool {

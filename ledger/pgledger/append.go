@@ -65,14 +65,14 @@ func (l *Ledger) append(ctx context.Context, closings []ledger.Closing) ([]ledge
 	}
 	defer conn.Release() // throws the connection away if a transaction is open
 
-	a := newAppend(closings)
+	a := newAppend(closings, &l.labels)
 	if len(a.groups) == len(closings) && l.mayBeNew() {
 		verdicts, err := a.appendNew(ctx, conn)
 		if !isConflict(err) {
 			return verdicts, err
 		}
 		l.foundConflict()
-		a = newAppend(closings)
+		a = newAppend(closings, &l.labels)
 	}
 	return a.appendByRank(ctx, conn)
 }
@@ -106,6 +106,8 @@ type appending struct {
 
 	entries  monthEntries
 	rows     posting.Rows
+	deltas   posting.Deltas
+	labels   *labelSets
 	verdicts []ledger.Verdict
 }
 
@@ -139,8 +141,8 @@ func (k key) compare(other key) int {
 	)
 }
 
-func newAppend(closings []ledger.Closing) *appending {
-	a := &appending{closings: closings, groups: make([]group, 0, len(closings))}
+func newAppend(closings []ledger.Closing, labels *labelSets) *appending {
+	a := &appending{closings: closings, labels: labels, groups: make([]group, 0, len(closings))}
 	index := make(map[key]int, len(closings))
 	for i := range closings {
 		c := &closings[i]
@@ -323,12 +325,12 @@ func (a *appending) post() error {
 			columns.add(&g.key, e)
 		}
 		if g.firstIn {
-			if err := g.reservation.Post(&a.closings[g.first], &a.rows, write); err != nil {
+			if err := g.reservation.Post(&a.closings[g.first], &a.rows, &a.deltas, write); err != nil {
 				return err
 			}
 		}
 		if g.secondIn {
-			if err := g.reservation.Post(&a.closings[g.second], &a.rows, write); err != nil {
+			if err := g.reservation.Post(&a.closings[g.second], &a.rows, &a.deltas, write); err != nil {
 				return err
 			}
 		}
@@ -336,7 +338,7 @@ func (a *appending) post() error {
 	return nil
 }
 
-// writeBooks writes the entries and the usage rows, reads what the verdicts
+// writeBooks writes the entries, the deltas and the usage rows, reads what the verdicts
 // need, and commits. With opening it also opens the transaction and writes
 // those closings, which must be new.
 func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening *closingColumns) error {
@@ -367,6 +369,7 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening 
 		batch.Queue(insertEntries, columns.arguments()...)
 		plain++
 	}
+	plain += a.labels.queueDeltas(batch, &a.deltas)
 	if len(ordered) > 0 {
 		// Last of the writes: the time for which a busy row stays locked is
 		// what bounds how many Appends a second can change it.
@@ -424,6 +427,7 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening 
 	if err := results.Close(); err != nil {
 		return err
 	}
+	a.labels.learn(a.deltas.LabelSets())
 	return a.decide(charged)
 }
 

@@ -17,6 +17,7 @@ import (
 type Ledger struct {
 	pool    *pgxpool.Pool
 	months  months
+	labels  labelSets
 	careful atomic.Int64 // Appends that will not bet on new closings
 
 	mu     sync.Mutex

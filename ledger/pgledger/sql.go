@@ -14,6 +14,10 @@ var (
 	selectWinners string
 	//go:embed sql/insert_entries.sql
 	insertEntries string
+	//go:embed sql/insert_label_sets.sql
+	insertLabelSets string
+	//go:embed sql/insert_deltas.sql
+	insertDeltas string
 	//go:embed sql/upsert_usage.sql
 	upsertUsage string
 	//go:embed sql/select_usage.sql

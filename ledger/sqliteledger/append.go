@@ -40,6 +40,7 @@ func (l *Ledger) Append(ctx context.Context, closings []ledger.Closing) ([]ledge
 		use:      l.statements.in(tx),
 		now:      time.Now().UnixMicro(),
 		closings: closings,
+		labels:   &l.labels,
 		known:    make(map[key]*reservation, len(closings)),
 	}
 	verdicts, err := a.run()
@@ -49,6 +50,7 @@ func (l *Ledger) Append(ctx context.Context, closings []ledger.Closing) ([]ledge
 	if err := tx.Commit(); err != nil {
 		return nil, wrap(doing, errors.Join(err, rolledBack(tx)))
 	}
+	l.labels.learn(a.deltas.LabelSets())
 	return verdicts, nil
 }
 
@@ -117,6 +119,8 @@ type appending struct {
 
 	known   map[key]*reservation
 	rows    posting.Rows
+	deltas  posting.Deltas
+	labels  *labelSets
 	entries []any // arguments of entries not yet written
 }
 
@@ -134,6 +138,9 @@ func (a *appending) run() ([]ledger.Verdict, error) {
 		verdicts[i].Posted = posted
 	}
 	if err := a.writeEntries(0); err != nil {
+		return nil, err
+	}
+	if err := a.labels.writeDeltas(a.ctx, a.use, &a.deltas); err != nil {
 		return nil, err
 	}
 	for _, row := range a.rows.InOrder() {
@@ -184,7 +191,7 @@ func (a *appending) settle(c *ledger.Closing) (*reservation, bool, error) {
 
 func (a *appending) post(k key, r *reservation, c *ledger.Closing) error {
 	r.winner = ledger.VerdictOf(c)
-	err := r.posted.Post(c, &a.rows, func(e posting.Entry) {
+	err := r.posted.Post(c, &a.rows, &a.deltas, func(e posting.Entry) {
 		id := e.Row // a copy, which the arguments below keep
 		a.entries = append(a.entries, k.account, c.Reservation[:], k.month, e.Sequence, id[:], int64(e.Amount), a.now)
 	})

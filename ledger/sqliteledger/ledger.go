@@ -33,6 +33,7 @@ type Ledger struct {
 
 	turn       chan struct{} // holds one token: the right to write
 	statements statements
+	labels     labelSets
 
 	mu     sync.Mutex
 	closed bool

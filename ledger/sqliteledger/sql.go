@@ -47,6 +47,25 @@ VALUES (?, ?, ?, ?, ?, ?, ?)`
 INSERT INTO usage (id, account, limit_id, scope, period, meter, used, version, changed_at_us)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)`
 	updateRow = `UPDATE usage SET used = ?1, version = ?2, changed_at_us = ?3 WHERE id = ?4`
+
+	insertLabel = `INSERT INTO label_values (labels, name, value) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING`
+	addToHour   = `INSERT INTO usage_hours AS kept (hour, account, labels, meter, used, held, calls)` + addSums
+	addToDay    = `INSERT INTO usage_days AS kept (day, account, labels, meter, used, held, calls)` + addSums
+
+	// addSums adds to the sums of reports. What would pass 64 bits stays at
+	// their end, where SQLite would go on with a floating-point number: a sum
+	// for reports must not keep a closing from being posted.
+	addSums = `
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT DO UPDATE SET
+	used = CASE
+		WHEN excluded.used > 0 AND kept.used > 9223372036854775807 - excluded.used THEN 9223372036854775807
+		WHEN excluded.used < 0 AND kept.used < -9223372036854775807 - excluded.used THEN -9223372036854775807
+		ELSE kept.used + excluded.used END,
+	held = CASE
+		WHEN kept.held > 9223372036854775807 - excluded.held THEN 9223372036854775807
+		ELSE kept.held + excluded.held END,
+	calls = kept.calls + excluded.calls`
 )
 
 // statements are the prepared statements of an Append.
@@ -54,6 +73,7 @@ type statements struct {
 	insertClosing, replaceClosing, selectWinner, selectCharges *sql.Stmt
 	insertEntry, insertEntries                                 *sql.Stmt
 	selectRow, insertRow, updateRow                            *sql.Stmt
+	insertLabel, addToHour, addToDay                           *sql.Stmt
 }
 
 func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
@@ -71,6 +91,9 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 		{&s.selectRow, selectRow},
 		{&s.insertRow, insertRow},
 		{&s.updateRow, updateRow},
+		{&s.insertLabel, insertLabel},
+		{&s.addToHour, addToHour},
+		{&s.addToDay, addToDay},
 	} {
 		statement, err := db.PrepareContext(ctx, one.text)
 		if err != nil {
@@ -85,6 +108,7 @@ func (s *statements) all() []*sql.Stmt {
 	return []*sql.Stmt{
 		s.insertClosing, s.replaceClosing, s.selectWinner, s.selectCharges,
 		s.insertEntry, s.insertEntries, s.selectRow, s.insertRow, s.updateRow,
+		s.insertLabel, s.addToHour, s.addToDay,
 	}
 }
 
@@ -95,6 +119,7 @@ func (s *statements) in(tx *sql.Tx) statements {
 		selectWinner: tx.Stmt(s.selectWinner), selectCharges: tx.Stmt(s.selectCharges),
 		insertEntry: tx.Stmt(s.insertEntry), insertEntries: tx.Stmt(s.insertEntries),
 		selectRow: tx.Stmt(s.selectRow), insertRow: tx.Stmt(s.insertRow), updateRow: tx.Stmt(s.updateRow),
+		insertLabel: tx.Stmt(s.insertLabel), addToHour: tx.Stmt(s.addToHour), addToDay: tx.Stmt(s.addToDay),
 	}
 }
 

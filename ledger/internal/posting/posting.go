@@ -1,5 +1,5 @@
-// Package posting computes what an Append writes: the entries of each closing
-// and the difference for each usage row. It is pure, and the engines share it,
+// Package posting computes what an Append writes: the entries of each closing,
+// the difference for each usage row, and what reports gain. It is pure, and the engines share it,
 // so that they can't disagree about money.
 package posting
 
@@ -36,12 +36,27 @@ type Entry struct {
 
 // Post charges what the closing states, in place of what the reservation was
 // charged before. It calls write for each entry, in order, and adds the
-// differences to rows. A row that was charged before and that the closing does
-// not name is given back.
+// differences to rows, and those of totals to deltas. A row that was charged
+// before and that the closing does not name is given back.
 //
-// The error wraps quota.ErrOverflow; what was written so far must be dropped.
-func (r *Reservation) Post(closing *ledger.Closing, rows *Rows, write func(Entry)) error {
+// In reports a reservation counts as one call of each meter that it has a total
+// of, with what it held: once, with the first closing that has that total, and
+// not again when a closing of a higher rank replaces it.
+//
+// The error wraps quota.ErrOverflow unless the labels can't be encoded; what
+// was written so far must be dropped.
+func (r *Reservation) Post(closing *ledger.Closing, rows *Rows, deltas *Deltas, write func(Entry)) error {
+	hour, err := deltas.In(closing.Account, closing.Minted, closing.Labels)
+	if err != nil {
+		return err
+	}
+	p := post{rows: rows, hour: hour, write: write}
 	before := len(r.Charges)
+	for i := range closing.Lines {
+		if line := &closing.Lines[i]; line.Limit == "" && !hasTotal(r.Charges[:before], line.Meter) {
+			p.count(closing.Lines[:i], line)
+		}
+	}
 	named := make([]bool, before)
 	r.Charges = slices.Grow(r.Charges, len(closing.Lines))
 	for i := range closing.Lines {
@@ -57,19 +72,19 @@ func (r *Reservation) Post(closing *ledger.Closing, rows *Rows, write func(Entry
 		}
 		if at < 0 {
 			r.Charges = append(r.Charges, Charge{Row: id, Key: key, Amount: line.Amount})
-			if err := r.enter(id, key, line.Amount, rows, write); err != nil {
+			if err := r.enter(id, key, line.Amount, &p); err != nil {
 				return err
 			}
 			continue
 		}
 		named[at] = true
-		if err := r.change(at, line.Amount, rows, write); err != nil {
+		if err := r.change(at, line.Amount, &p); err != nil {
 			return err
 		}
 	}
 	for j := range before {
 		if !named[j] {
-			if err := r.change(j, 0, rows, write); err != nil {
+			if err := r.change(j, 0, &p); err != nil {
 				return err
 			}
 		}
@@ -77,26 +92,58 @@ func (r *Reservation) Post(closing *ledger.Closing, rows *Rows, write func(Entry
 	return nil
 }
 
-func (r *Reservation) change(at int, to quota.Amount, rows *Rows, write func(Entry)) error {
+// post is where one closing posts to.
+type post struct {
+	rows  *Rows
+	hour  *Hour
+	write func(Entry)
+}
+
+// count counts a total whose meter the reservation had no total of before. Of
+// several totals of one meter each adds what it held, and the first is the
+// call.
+func (p *post) count(earlier []ledger.Line, line *ledger.Line) {
+	for i := range earlier {
+		if earlier[i].Limit == "" && earlier[i].Meter == line.Meter {
+			p.hour.hold(line.Meter, line.Held)
+			return
+		}
+	}
+	p.hour.count(line.Meter, line.Held)
+}
+
+func hasTotal(charges []Charge, meter quota.Meter) bool {
+	for i := range charges {
+		if key := &charges[i].Key; key.Limit == "" && key.Meter == meter {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Reservation) change(at int, to quota.Amount, p *post) error {
 	charge := &r.Charges[at]
 	difference, err := to.Sub(charge.Amount)
 	if err != nil {
 		return overflow(charge.Key, err)
 	}
 	if difference == 0 {
-		rows.Touch(charge.Row, charge.Key)
+		p.rows.Touch(charge.Row, charge.Key)
 		return nil
 	}
 	charge.Amount = to
-	return r.enter(charge.Row, charge.Key, difference, rows, write)
+	return r.enter(charge.Row, charge.Key, difference, p)
 }
 
-func (r *Reservation) enter(id ledger.RowID, key ledger.UsageKey, amount quota.Amount, rows *Rows, write func(Entry)) error {
-	if err := rows.add(id, key, amount); err != nil {
+func (r *Reservation) enter(id ledger.RowID, key ledger.UsageKey, amount quota.Amount, p *post) error {
+	if err := p.rows.add(id, key, amount); err != nil {
+		return err
+	}
+	if err := p.hour.Post(key, amount); err != nil {
 		return err
 	}
 	r.Sequence++
-	write(Entry{Sequence: r.Sequence, Row: id, Amount: amount})
+	p.write(Entry{Sequence: r.Sequence, Row: id, Amount: amount})
 	return nil
 }
 
