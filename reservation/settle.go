@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/budgetd/budgetd/estimator"
@@ -154,8 +155,17 @@ func (t *reservationToken) closing(rank ledger.Rank, body Hash, o outcome, late 
 			c.Lines = append(c.Lines, ledger.Line{Limit: h.Limit, Scope: h.Scope, Period: h.Period.Key, Meter: h.Meter, Amount: o.Actual[i]})
 		}
 	}
-	for _, meter := range sortedKeys(o.Charged) {
-		c.Lines = append(c.Lines, ledger.Line{Period: t.TotalsPeriod, Meter: meter, Amount: o.Charged[meter]})
+	// What was asked for and not charged, as by most expiries, has a total too:
+	// reports set what was held against what was used.
+	meters := sortedKeys(o.Charged)
+	for meter := range t.Asked {
+		if _, charged := o.Charged[meter]; !charged {
+			meters = append(meters, meter)
+		}
+	}
+	slices.Sort(meters)
+	for _, meter := range meters {
+		c.Lines = append(c.Lines, ledger.Line{Period: t.TotalsPeriod, Meter: meter, Amount: o.Charged[meter], Held: t.Asked[meter]})
 	}
 	return c
 }
