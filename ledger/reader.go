@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/budgetd/budgetd/quota"
@@ -20,14 +21,26 @@ type ClosingsQuery struct {
 	Limit    int               // 1 to MaxPage
 }
 
-// ClosingsPage is a part of the closings of a query, in the order of account
-// and reservation within a month. Their lines are as in Ledger.Closing.
+// ClosingsPage is a part of the closings of a query, in no stated order. Their
+// lines are as in Ledger.Closing. All pages together have each closing once
+// that was there from the first page to the last. The work of one call is
+// bounded, so a page may have less than Limit closings, or none, and a Next all
+// the same.
 type ClosingsPage struct {
 	Closings []Closing
 	Next     string // "" after the last
 }
 
-// ChangesPage are usage rows that changed.
+// ErrOldMark says that the ledger does not know any more what changed since
+// the mark: it is more than MarkLife old, or of another database. Look at
+// every row that matters, and go on from the empty mark.
+var ErrOldMark = errors.New("the mark is too old")
+
+// MarkLife is how long a mark is good for at least.
+const MarkLife = 10 * time.Minute
+
+// ChangesPage are usage rows that changed, each once and as it is now, in no
+// stated order.
 type ChangesPage struct {
 	Usage []Usage
 	Mark  string // gives what changed after; never skips a transaction that was under way, may repeat rows
@@ -85,7 +98,8 @@ type Reader interface {
 
 	// Changes returns at most limit usage rows (1 to MaxPage) that were written
 	// since the mark, by Append, Adjust or Reprice on any node. "" as mark
-	// starts now.
+	// starts now: it returns no rows. An unreadable mark is ErrInvalid; one
+	// that is too old is ErrOldMark.
 	Changes(ctx context.Context, mark string, limit int) (ChangesPage, error)
 
 	// Report sums up what was used. It sees every closing that an Append

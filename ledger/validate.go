@@ -209,6 +209,48 @@ func ValidateClosingKey(account string, minted time.Time) error {
 	return nil
 }
 
+// Validate returns an error that wraps [ErrInvalid] and names the field unless
+// the query is within its bounds: account and labels as those of a closing,
+// from before to, both in the instants that a ledger keeps (to may be the first
+// that is too late), limit 1 to MaxPage.
+func (q *ClosingsQuery) Validate() error {
+	c := Closing{Labels: q.Labels}
+	problem := textProblem("account", q.Account)
+	if problem == "" {
+		problem = c.labelProblem()
+	}
+	if problem == "" {
+		problem = spanProblem(q.From, q.To)
+	}
+	if problem == "" {
+		problem = pageProblem(q.Limit)
+	}
+	return invalid(problem)
+}
+
+func spanProblem(from, to time.Time) string {
+	switch {
+	case from.Before(MinInstant) || !from.Before(EndInstant):
+		return instantProblem("from", from)
+	case to.After(EndInstant):
+		return instantProblem("to", to)
+	case !from.Before(to):
+		return fmt.Sprintf("to: %s is not after from, %s", to.UTC().Format(time.RFC3339Nano), from.UTC().Format(time.RFC3339Nano))
+	}
+	return ""
+}
+
+// ValidatePage returns an error that wraps [ErrInvalid] unless limit is between
+// 1 and MaxPage.
+func ValidatePage(limit int) error { return invalid(pageProblem(limit)) }
+
+func pageProblem(limit int) string {
+	if limit < 1 || limit > MaxPage {
+		return fmt.Sprintf("limit: %d is not between 1 and %d", limit, MaxPage)
+	}
+	return ""
+}
+
 func instantProblem(field string, at time.Time) string {
 	if at.Before(MinInstant) || !at.Before(EndInstant) {
 		return fmt.Sprintf("%s: %s is not between %s and %s", field,

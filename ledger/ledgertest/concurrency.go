@@ -153,7 +153,13 @@ func closedRefuses(t *testing.T, b *bench) {
 	_, accountErr := l.AccountUsage(b.ctx, spend.Account, "", 1)
 	_, closingErr := l.Closing(b.ctx, spend.Account, id(1), noon)
 	_, sumsErr := l.CheckSums(b.ctx, spend.Account)
+	_, _, adjustErr := l.Adjust(b.ctx, adjustment(1, spend, 1))
+	_, adjustmentsErr := l.Adjustments(b.ctx, spend.Account, nil, 1)
+	_, _, repriceErr := l.Reprice(b.ctx, correction(1), []ledger.Repricing{repricing(refund(1), line(spend, 1))})
+	_, closingsErr := l.Closings(b.ctx, ledger.ClosingsQuery{From: noon, To: noon.Add(1), Limit: 1})
+	_, changesErr := l.Changes(b.ctx, "", 1)
 	for what, err := range map[string]error{
+		"adjust": adjustErr, "adjustments": adjustmentsErr, "reprice": repriceErr, "closings": closingsErr, "changes": changesErr,
 		"append": appendErr, "usage": usageErr, "account usage": accountErr, "closing": closingErr, "check sums": sumsErr, "ping": l.Ping(b.ctx),
 	} {
 		if !errors.Is(err, ledger.ErrClosed) || !errors.Is(err, ledger.ErrUnavailable) {

@@ -350,11 +350,13 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening 
 	}
 	ordered := a.rows.InOrder()
 	var usage usageColumns
-	var unchanged pgtype.FlatArray[pgtype.UUID]
+	var changed, unchanged pgtype.FlatArray[pgtype.UUID]
 	for _, row := range ordered {
 		usage.add(row)
 		if row.Difference == 0 {
 			unchanged = append(unchanged, uuid(row.ID))
+		} else {
+			changed = append(changed, uuid(row.ID))
 		}
 	}
 
@@ -370,6 +372,10 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening 
 		plain++
 	}
 	plain += a.labels.queueDeltas(batch, &a.deltas)
+	if len(changed) > 0 {
+		batch.Queue(insertChanges, changed)
+		plain++
+	}
 	if len(ordered) > 0 {
 		// Last of the writes: the time for which a busy row stays locked is
 		// what bounds how many Appends a second can change it.
@@ -392,12 +398,12 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening 
 		}
 	}
 	if len(ordered) > 0 {
-		if err := a.readUsage(results, false); err != nil {
+		if err := readUsage(results, &a.rows, false); err != nil {
 			return err
 		}
 	}
 	if len(unchanged) > 0 {
-		if err := a.readUsage(results, true); err != nil {
+		if err := readUsage(results, &a.rows, true); err != nil {
 			return err
 		}
 	}
@@ -433,7 +439,7 @@ func (a *appending) writeBooks(ctx context.Context, conn *pgxpool.Conn, opening 
 
 // readUsage notes the rows' new state. The select has the standby column in
 // front.
-func (a *appending) readUsage(results pgx.BatchResults, selected bool) error {
+func readUsage(results pgx.BatchResults, into *posting.Rows, selected bool) error {
 	rows, err := results.Query()
 	if err != nil {
 		return err
@@ -444,15 +450,15 @@ func (a *appending) readUsage(results pgx.BatchResults, selected bool) error {
 		used    pgtype.Int8
 		version pgtype.Int8
 	)
-	into := []any{&id, &used, &version}
+	columns := []any{&id, &used, &version}
 	if selected {
-		into = append([]any{&standby}, into...)
+		columns = append([]any{&standby}, columns...)
 	}
-	_, err = pgx.ForEachRow(rows, into, func() error {
+	_, err = pgx.ForEachRow(rows, columns, func() error {
 		if !id.Valid {
 			return nil
 		}
-		row := a.rows.Find(id.Bytes)
+		row := into.Find(id.Bytes)
 		if row == nil {
 			return errors.New("the server returned a usage row that was not sent")
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
 )
 
 // Error codes of PostgreSQL, appendix A of its manual.
@@ -14,6 +15,7 @@ const (
 	codeUniqueViolation   = "23505"
 	codeCheckViolation    = "23514" // also: no partition of relation found for row
 	codeNumericOutOfRange = "22003"
+	codeInvalidText       = "22P02"
 	codeUndefinedTable    = "42P01"
 	codeUndefinedFunction = "42883"
 	classDataException    = "22"
@@ -30,8 +32,11 @@ var errStandby = errors.New("the server is a standby; connect to the primary (ta
 // or of its set-up, in which the outcome is unknown, and wraps
 // ledger.ErrUnavailable.
 func wrap(doing string, err error) error {
-	if err == nil || errors.Is(err, ledger.ErrUnavailable) {
+	switch {
+	case err == nil, errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrInvalid), errors.Is(err, ledger.ErrReused):
 		return err
+	case errors.Is(err, quota.ErrOverflow):
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
@@ -63,4 +68,10 @@ func isMissingPartition(err error) bool {
 func isConflict(err error) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && server.Code == codeUniqueViolation
+}
+
+// isUnreadable says that an argument is no text of its type.
+func isUnreadable(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == codeInvalidText
 }

@@ -2,7 +2,6 @@ package pgledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -91,49 +90,72 @@ func (l *Ledger) Closing(ctx context.Context, account string, reservation [16]by
 		return ledger.Closing{}, err
 	}
 	defer l.calls.Done()
-	closing, err := l.closing(ctx, key{account: account, reservation: reservation, month: ledger.MonthOf(minted)})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ledger.Closing{}, ledger.ErrNotFound
-	}
+	k := key{account: account, reservation: reservation, month: ledger.MonthOf(minted)}
+	var found []ledger.Closing
+	err := l.inSnapshot(ctx, func(tx pgx.Tx) (err error) {
+		found, err = readClosings(ctx, tx, []*group{{key: k}})
+		return err
+	})
 	if err != nil {
 		return ledger.Closing{}, wrap("read a closing", err)
 	}
-	return closing, nil
+	if len(found) == 0 {
+		return ledger.Closing{}, ledger.ErrNotFound
+	}
+	return found[0], nil
 }
 
-func (l *Ledger) closing(ctx context.Context, k key) (ledger.Closing, error) {
-	closing := ledger.Closing{Account: k.account, Reservation: k.reservation}
-	g := &group{key: k}
-	// One snapshot, so that lines and closing belong together.
-	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, l.pool, options, func(tx pgx.Tx) error {
+// inSnapshot runs do in one snapshot, so that closings and lines belong
+// together.
+func (l *Ledger) inSnapshot(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
+}
+
+// readClosings returns the closings of the groups that are there, in order,
+// with what they are charged now.
+func readClosings(ctx context.Context, tx pgx.Tx, groups []*group) ([]ledger.Closing, error) {
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, selectClosings, keyColumns(groups)...)
+	if err != nil {
+		return nil, err
+	}
+	var positions []int
+	closings, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Closing, error) {
 		var (
-			rank   int16
-			body   pgtype.UUID
-			labels string
+			c        ledger.Closing
+			position int
+			rank     int16
+			body     pgtype.UUID
+			labels   string
 		)
-		err := tx.QueryRow(ctx, selectClosing, k.month, k.account, uuid(k.reservation)).Scan(
-			&closing.Minted, &closing.ClosedAt, &rank, &body, &closing.Outcome,
-			&closing.Late, &closing.Degraded, &closing.PriceVersion, &labels)
+		err := row.Scan(&position, &c.Minted, &c.ClosedAt, &rank, &body, &c.Outcome, &c.Late, &c.Degraded, &c.PriceVersion, &labels)
 		if err != nil {
-			return err
+			return c, err
 		}
-		closing.Minted, closing.ClosedAt = closing.Minted.UTC(), closing.ClosedAt.UTC()
-		closing.Rank, closing.Body = ledger.Rank(rank), body.Bytes
-		closing.Outcome = present(closing.Outcome)
-		if closing.Labels, err = posting.DecodeLabels(labels); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, selectCharges, keyColumns([]*group{g})...)
-		if err != nil {
-			return err
-		}
-		return readCharges(rows, []*group{g}, func(g *group, charge posting.Charge, _ int, _ ledger.Usage) {
-			g.reservation.Charges = append(g.reservation.Charges, charge)
-		})
+		positions = append(positions, position)
+		g := groups[position-1]
+		c.Account, c.Reservation = g.key.account, g.key.reservation
+		c.Minted, c.ClosedAt = c.Minted.UTC(), c.ClosedAt.UTC()
+		c.Rank, c.Body = ledger.Rank(rank), body.Bytes
+		c.Outcome = present(c.Outcome)
+		c.Labels, err = posting.DecodeLabels(labels)
+		return c, err
 	})
-	closing.Lines = g.reservation.Lines()
-	return closing, err
+	if err != nil {
+		return nil, err
+	}
+	if rows, err = tx.Query(ctx, selectCharges, keyColumns(groups)...); err != nil {
+		return nil, err
+	}
+	err = readCharges(rows, groups, func(g *group, charge posting.Charge, _ int, _ ledger.Usage) {
+		g.reservation.Charges = append(g.reservation.Charges, charge)
+	})
+	for i, position := range positions {
+		closings[i].Lines = groups[position-1].reservation.Lines()
+	}
+	return closings, err
 }
 
 // CheckSums implements [ledger.Ledger]. It reads every entry of the account.

@@ -24,10 +24,38 @@ var (
 	selectUsage string
 	//go:embed sql/select_account_usage.sql
 	selectAccountUsage string
-	//go:embed sql/select_closing.sql
-	selectClosing string
 	//go:embed sql/select_mismatches.sql
 	selectMismatches string
+	//go:embed sql/insert_changes.sql
+	insertChanges string
+	//go:embed sql/select_changes.sql
+	selectChanges string
+	//go:embed sql/select_snapshot.sql
+	selectSnapshot string
+	//go:embed sql/turn_pruned.sql
+	turnPruned string
+	//go:embed sql/prune_changes.sql
+	pruneChanges string
+	//go:embed sql/insert_adjustment.sql
+	insertAdjustment string
+	//go:embed sql/select_adjustment.sql
+	selectAdjustment string
+	//go:embed sql/select_adjustments.sql
+	selectAdjustments string
+	//go:embed sql/insert_correction.sql
+	insertCorrection string
+	//go:embed sql/select_correction.sql
+	selectCorrection string
+	//go:embed sql/insert_corrected_entries.sql
+	insertCorrectedEntries string
+	//go:embed sql/lock_closings.sql
+	lockClosings string
+	//go:embed sql/scan_closings.sql
+	scanClosings string
+	//go:embed sql/scan_account_closings.sql
+	scanAccountClosings string
+	//go:embed sql/select_closings.sql
+	selectClosings string
 	//go:embed sql/select_months.sql
 	selectMonths string
 )

@@ -24,34 +24,45 @@ func (l *Ledger) Append(ctx context.Context, closings []ledger.Closing) ([]ledge
 	if len(closings) == 0 {
 		return nil, nil
 	}
-	if err := l.enter(); err != nil {
+	var verdicts []ledger.Verdict
+	err := l.inWrite(ctx, fmt.Sprintf("append %d closings", len(closings)), func(a *appending) (err error) {
+		a.closings = closings
+		verdicts, err = a.run()
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	defer l.calls.Done()
+	return verdicts, nil
+}
 
-	doing := fmt.Sprintf("append %d closings", len(closings))
+// inWrite runs do in a transaction that writes, and commits it.
+func (l *Ledger) inWrite(ctx context.Context, doing string, do func(*appending) error) error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.calls.Done()
 	tx, done, err := l.begin(ctx)
 	if err != nil {
-		return nil, wrap(doing, err)
+		return wrap(doing, err)
 	}
 	defer done()
 	a := &appending{
-		ctx:      context.WithoutCancel(ctx),
-		use:      l.statements.in(tx),
-		now:      time.Now().UnixMicro(),
-		closings: closings,
-		labels:   &l.labels,
-		known:    make(map[key]*reservation, len(closings)),
+		ctx:    context.WithoutCancel(ctx),
+		tx:     tx,
+		use:    l.statements.in(tx),
+		now:    time.Now().UnixMicro(),
+		labels: &l.labels,
+		known:  make(map[key]*reservation),
 	}
-	verdicts, err := a.run()
-	if err != nil {
-		return nil, wrap(doing, errors.Join(err, tx.Rollback()))
+	if err := do(a); err != nil {
+		return wrap(doing, errors.Join(err, tx.Rollback()))
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, wrap(doing, errors.Join(err, rolledBack(tx)))
+		return wrap(doing, errors.Join(err, rolledBack(tx)))
 	}
 	l.labels.learn(a.deltas.LabelSets())
-	return verdicts, nil
+	return nil
 }
 
 // rolledBack ends a transaction whose COMMIT failed.
@@ -110,11 +121,13 @@ type reservation struct {
 	read   bool // posted has the entries of before this Append
 }
 
-// appending is one Append under way.
+// appending is one Append under way, or another transaction that writes.
 type appending struct {
 	ctx      context.Context
+	tx       *sql.Tx
 	use      statements
 	now      int64 // microseconds
+	change   int64 // the number of this transaction; 0 until it changes a usage row
 	closings []ledger.Closing
 
 	known   map[key]*reservation
@@ -140,13 +153,8 @@ func (a *appending) run() ([]ledger.Verdict, error) {
 	if err := a.writeEntries(0); err != nil {
 		return nil, err
 	}
-	if err := a.labels.writeDeltas(a.ctx, a.use, &a.deltas); err != nil {
+	if err := a.writeSums(); err != nil {
 		return nil, err
-	}
-	for _, row := range a.rows.InOrder() {
-		if err := a.writeUsage(row); err != nil {
-			return nil, err
-		}
 	}
 	for i, r := range owners {
 		verdicts[i].Usage = r.posted.Usage(&a.rows)
@@ -312,6 +320,19 @@ func readCharges(account string, rows *sql.Rows) (r posting.Reservation, err err
 	return r, rows.Err()
 }
 
+// writeSums adds the differences to the reports and to the usage rows.
+func (a *appending) writeSums() error {
+	if err := a.labels.writeDeltas(a.ctx, a.use, &a.deltas); err != nil {
+		return err
+	}
+	for _, row := range a.rows.InOrder() {
+		if err := a.writeUsage(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writeUsage adds the row's difference. The sum is formed here and not in SQL,
 // where an integer that overflows turns into a floating-point number; the write
 // lock keeps the value from changing in between.
@@ -331,14 +352,29 @@ func (a *appending) writeUsage(row *posting.Row) error {
 	row.Used = used
 	if row.Difference != 0 {
 		row.Version++
+		if a.change == 0 {
+			// The write lock is ours: nobody can take the same number.
+			if err := a.use.selectNextChange.QueryRowContext(a.ctx).Scan(&a.change); err != nil {
+				return err
+			}
+		}
 	}
 	if exists {
-		_, err = a.use.updateRow.ExecContext(a.ctx, int64(row.Used), row.Version, a.now, row.ID[:])
+		_, err = a.use.updateRow.ExecContext(a.ctx, int64(row.Used), row.Version, a.now, a.change, row.ID[:])
 	} else {
 		_, err = a.use.insertRow.ExecContext(a.ctx, row.ID[:], row.Key.Account, row.Key.Limit, row.Key.Scope,
-			row.Key.Period, string(row.Key.Meter), int64(row.Used), row.Version, a.now)
+			row.Key.Period, string(row.Key.Meter), int64(row.Used), row.Version, a.now, a.changeOf(row))
 	}
 	return err
+}
+
+// changeOf returns the number under which a new row stands among the changes:
+// 0 where it has not changed yet.
+func (a *appending) changeOf(row *posting.Row) int64 {
+	if row.Difference == 0 {
+		return 0
+	}
+	return a.change
 }
 
 // present returns nil for no bytes, so that both engines return the same.

@@ -18,10 +18,10 @@ import (
 // (locked too long, disk full, I/O error, schema missing) wraps
 // ledger.ErrUnavailable.
 func wrap(doing string, err error) error {
-	if err == nil || errors.Is(err, ledger.ErrUnavailable) {
+	switch {
+	case err == nil, errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrInvalid), errors.Is(err, ledger.ErrReused):
 		return err
-	}
-	if errors.Is(err, quota.ErrOverflow) {
+	case errors.Is(err, quota.ErrOverflow):
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	switch code(err) {

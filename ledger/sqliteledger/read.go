@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/ledger"
-	"github.com/budgetd/budgetd/ledger/internal/posting"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -87,33 +86,9 @@ func (l *Ledger) Closing(ctx context.Context, account string, reservation [16]by
 	if err := ledger.ValidateClosingKey(account, minted); err != nil {
 		return ledger.Closing{}, err
 	}
-	k := keyOf(account, reservation, minted)
-	c := ledger.Closing{Account: account, Reservation: reservation}
-	err := l.inRead(ctx, "read a closing", func(tx *sql.Tx) error {
-		var (
-			mintedAt, closedAt int64
-			body               []byte
-			labels             string
-		)
-		err := tx.QueryRowContext(ctx, `
-SELECT minted_us, closed_at_us, rank, body, outcome, late, degraded, price_version, labels FROM closings
-WHERE account = ?1 AND reservation = ?2 AND month = ?3`, k.account, k.reservation[:], k.month).Scan(
-			&mintedAt, &closedAt, &c.Rank, &body, &c.Outcome, &c.Late, &c.Degraded, &c.PriceVersion, &labels)
-		if err != nil {
-			return err
-		}
-		c.Minted, c.ClosedAt = time.UnixMicro(mintedAt).UTC(), time.UnixMicro(closedAt).UTC()
-		copy(c.Body[:], body)
-		c.Outcome = present(c.Outcome)
-		if c.Labels, err = posting.DecodeLabels(labels); err != nil {
-			return err
-		}
-		rows, err := tx.QueryContext(ctx, selectCharges, k.account, k.reservation[:], k.month)
-		if err != nil {
-			return err
-		}
-		charged, err := readCharges(account, rows)
-		c.Lines = charged.Lines()
+	var c ledger.Closing
+	err := l.inRead(ctx, "read a closing", func(tx *sql.Tx) (err error) {
+		c, err = readClosing(ctx, tx, keyOf(account, reservation, minted))
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {

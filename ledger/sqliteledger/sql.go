@@ -44,9 +44,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?)`
 
 	selectRow = `SELECT used, version FROM usage WHERE id = ?1`
 	insertRow = `
-INSERT INTO usage (id, account, limit_id, scope, period, meter, used, version, changed_at_us)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)`
-	updateRow = `UPDATE usage SET used = ?1, version = ?2, changed_at_us = ?3 WHERE id = ?4`
+INSERT INTO usage (id, account, limit_id, scope, period, meter, used, version, changed_at_us, changed_in)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+	updateRow = `UPDATE usage SET used = ?1, version = ?2, changed_at_us = ?3, changed_in = ?4 WHERE id = ?5`
+
+	selectNextChange = `SELECT coalesce(max(changed_in), 0) + 1 FROM usage`
 
 	insertLabel = `INSERT INTO label_values (labels, name, value) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING`
 	addToHour   = `INSERT INTO usage_hours AS kept (hour, account, labels, meter, used, held, calls)` + addSums
@@ -72,7 +74,7 @@ ON CONFLICT DO UPDATE SET
 type statements struct {
 	insertClosing, replaceClosing, selectWinner, selectCharges *sql.Stmt
 	insertEntry, insertEntries                                 *sql.Stmt
-	selectRow, insertRow, updateRow                            *sql.Stmt
+	selectRow, insertRow, updateRow, selectNextChange          *sql.Stmt
 	insertLabel, addToHour, addToDay                           *sql.Stmt
 }
 
@@ -94,6 +96,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 		{&s.insertLabel, insertLabel},
 		{&s.addToHour, addToHour},
 		{&s.addToDay, addToDay},
+		{&s.selectNextChange, selectNextChange},
 	} {
 		statement, err := db.PrepareContext(ctx, one.text)
 		if err != nil {
@@ -109,6 +112,7 @@ func (s *statements) all() []*sql.Stmt {
 		s.insertClosing, s.replaceClosing, s.selectWinner, s.selectCharges,
 		s.insertEntry, s.insertEntries, s.selectRow, s.insertRow, s.updateRow,
 		s.insertLabel, s.addToHour, s.addToDay,
+		s.selectNextChange,
 	}
 }
 
@@ -120,6 +124,7 @@ func (s *statements) in(tx *sql.Tx) statements {
 		insertEntry: tx.Stmt(s.insertEntry), insertEntries: tx.Stmt(s.insertEntries),
 		selectRow: tx.Stmt(s.selectRow), insertRow: tx.Stmt(s.insertRow), updateRow: tx.Stmt(s.updateRow),
 		insertLabel: tx.Stmt(s.insertLabel), addToHour: tx.Stmt(s.addToHour), addToDay: tx.Stmt(s.addToDay),
+		selectNextChange: tx.Stmt(s.selectNextChange),
 	}
 }
 

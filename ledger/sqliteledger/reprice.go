@@ -1,0 +1,131 @@
+package sqliteledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/internal/posting"
+)
+
+const (
+	selectStanding = `
+SELECT rank, body, minted_us, labels FROM closings
+WHERE account = ?1 AND reservation = ?2 AND month = ?3`
+
+	insertCorrectedEntry = `
+INSERT INTO entries (account, reservation, month, sequence, usage_id, amount, posted_at_us, correction)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
+
+	insertCorrection = `
+INSERT INTO corrections (id, at_us, made_by, reason, posted_at_us) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (id) DO NOTHING`
+
+	selectCorrection = `SELECT at_us, made_by, reason FROM corrections WHERE id = ?1`
+)
+
+// Reprice implements [ledger.Adjuster].
+func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []ledger.Repricing) ([]ledger.Usage, int, error) {
+	if err := ledger.ValidateReprice(c, repricings); err != nil {
+		return nil, 0, err
+	}
+	if len(repricings) == 0 {
+		return nil, 0, nil
+	}
+	var usage []ledger.Usage
+	repriced := 0
+	err := l.inWrite(ctx, fmt.Sprintf("reprice %d closings", len(repricings)), func(w *appending) error {
+		for i := range repricings {
+			changed, err := w.reprice(&c, &repricings[i])
+			if err != nil {
+				return err
+			}
+			if changed {
+				repriced++
+			}
+		}
+		if repriced == 0 {
+			return nil
+		}
+		if err := w.writeCorrection(&c); err != nil {
+			return err
+		}
+		if err := w.writeSums(); err != nil {
+			return err
+		}
+		usage = w.rows.Changed()
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return usage, repriced, nil
+}
+
+// reprice posts the difference for one closing if it is still the one that was
+// looked at, and says whether there was one.
+func (w *appending) reprice(c *ledger.Correction, r *ledger.Repricing) (bool, error) {
+	k := keyOf(r.Account, r.Reservation, r.Minted)
+	var (
+		rank   ledger.Rank
+		body   []byte
+		minted int64
+		text   string
+	)
+	err := w.tx.QueryRowContext(w.ctx, selectStanding, k.account, k.reservation[:], k.month).Scan(&rank, &body, &minted, &text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil || rank != r.Rank || [16]byte(body) != r.Body {
+		return false, err
+	}
+	labels, err := posting.DecodeLabels(text)
+	if err != nil {
+		return false, err
+	}
+	hour, err := w.deltas.In(k.account, time.UnixMicro(minted), labels)
+	if err != nil {
+		return false, err
+	}
+	rows, err := w.use.selectCharges.QueryContext(w.ctx, k.account, k.reservation[:], k.month)
+	if err != nil {
+		return false, err
+	}
+	charged, err := readCharges(k.account, rows)
+	if err != nil {
+		return false, err
+	}
+	var entries []posting.Entry
+	changed, err := charged.Reprice(r.Account, r.Lines, &w.rows, hour, func(e posting.Entry) { entries = append(entries, e) })
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		_, err := w.tx.ExecContext(w.ctx, insertCorrectedEntry,
+			k.account, k.reservation[:], k.month, e.Sequence, e.Row[:], int64(e.Amount), w.now, c.ID[:])
+		if err != nil {
+			return false, err
+		}
+	}
+	return changed, nil
+}
+
+// writeCorrection notes the correction with the first closing that it changes.
+func (w *appending) writeCorrection(c *ledger.Correction) error {
+	inserted, err := w.changed(insertCorrection, c.ID[:], c.At.UnixMicro(), c.By, c.Reason, w.now)
+	if err != nil || inserted {
+		return err
+	}
+	var at int64
+	var by, reason string
+	if err := w.tx.QueryRowContext(w.ctx, selectCorrection, c.ID[:]).Scan(&at, &by, &reason); err != nil {
+		return err
+	}
+	if at != c.At.UnixMicro() || by != c.By || reason != c.Reason {
+		return ledger.ErrReused
+	}
+	return nil
+}
