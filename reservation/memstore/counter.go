@@ -188,7 +188,7 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 		if l.counter != nil {
 			shown.Held, shown.Unposted = l.counter.held, l.counter.unposted
 			if l.seeded {
-				shown.Used = l.counter.used
+				shown.Used, shown.Version = l.counter.used, l.counter.version
 			}
 		}
 	}

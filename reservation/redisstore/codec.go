@@ -257,6 +257,7 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 			c.taken, c.earliest = quota.Amount(r.int()), r.int()
 		default:
 			c.used, c.held, c.unposted = quota.Amount(r.int()), quota.Amount(r.int()), quota.Amount(r.int())
+			c.version = r.int()
 			c.seeded = r.int() == 1
 		}
 	}

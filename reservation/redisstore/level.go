@@ -17,6 +17,7 @@ type counterState struct {
 	earliest int64        // slots: earliest lease end, microseconds; 0: none
 
 	used, held, unposted quota.Amount // quota
+	version              int64        // quota
 	seeded               bool         // quota
 }
 
@@ -50,7 +51,7 @@ func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
 	default:
 		l := reservation.Level{ResetsAt: h.Period.End, Held: c.held, Unposted: c.unposted, Seeded: c.seeded}
 		if c.seeded {
-			l.Used = c.used
+			l.Used, l.Version = c.used, c.version
 			l.Remaining = h.Max - c.used - c.held - c.unposted
 		}
 		return l

@@ -78,12 +78,14 @@ func (d *differences) levels(now time.Time, holds []reservation.Hold, got, want 
 			d.check(g.Seeded == w.Seeded, field+" seeded", g.Seeded, w.Seeded)
 			if g.Seeded && w.Seeded {
 				d.check(g.Used == w.Used, field+" used", g.Used, w.Used)
+				d.check(g.Version == w.Version, field+" version", g.Version, w.Version)
 				d.check(g.Remaining == w.Remaining, field+" remaining", g.Remaining, w.Remaining)
 			}
 			continue
 		}
 		d.check(g.Seeded, field+" seeded", g.Seeded, true)
 		d.check(g.Used == w.Used, field+" used", g.Used, w.Used)
+		d.check(g.Version == w.Version, field+" version", g.Version, w.Version)
 		d.check(g.Remaining == w.Remaining, field+" remaining", g.Remaining, w.Remaining)
 		d.instant(field+" resets", g.ResetsAt, w.ResetsAt)
 	}
@@ -132,6 +134,7 @@ var (
 	reserveNames = []string{"", "granted", "replayed", "key_reused", "closed", "stale", "unseeded", "refused"}
 	refundNames  = []string{"", "settled", "same", "conflict", "unknown", "forgotten"}
 	confirmNames = []string{"", "adopted", "stopped", "unknown", "old"}
+	restoreNames = []string{"", "restored", "known", "ended"}
 	stateNames   = []string{"unknown", "held", "expired", "settled"}
 	reasonNames  = []string{"", "rate_limited", "concurrency_limited", "quota_exhausted", "exceeds_capacity"}
 )

@@ -306,7 +306,8 @@ func (m *Model) level(account string, h reservation.Hold) reservation.Level {
 		l := reservation.Level{ResetsAt: h.Period.End}
 		l.Held, l.Unposted = m.sums(name, h.Period.Key)
 		if l.Seeded = m.seeded(name, h.Period.Key); l.Seeded {
-			l.Used = m.quotaOf(name, h.Period.Key).used
+			q := m.quotaOf(name, h.Period.Key)
+			l.Used, l.Version = q.used, q.version
 			l.Remaining = h.Max - l.Used - l.Held - l.Unposted
 		}
 		return l

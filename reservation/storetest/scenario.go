@@ -234,7 +234,7 @@ func (f facts) levels(names []string, levels []reservation.Level, now time.Time)
 		for _, prefix := range prefixes {
 			f[prefix+"remaining"], f[prefix+"used"] = l.Remaining, l.Used
 			f[prefix+"held"], f[prefix+"unposted"] = l.Held, l.Unposted
-			f[prefix+"seeded"] = l.Seeded
+			f[prefix+"seeded"], f[prefix+"version"] = l.Seeded, l.Version
 			f.span(prefix+"resets", l.ResetsAt, now)
 		}
 	}

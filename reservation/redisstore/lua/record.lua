@@ -101,7 +101,7 @@ end
 -- levels lists what the counters of a plan show, for each hold
 --   bucket: level, remainder
 --   slots:  taken, earliest lease end (0: none)
---   quota:  used, held, unposted, 1 if seeded in this incarnation else 0
+--   quota:  used, held, unposted, version, 1 if seeded in this incarnation else 0
 -- and 0, 0 for a pool elsewhere.
 local function levels(plan)
   local out, n = {}, 0
@@ -121,11 +121,11 @@ local function levels(plan)
       local e = find_entry(q, plan[j + 6])
       if e then
         local t = q.t
-        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = t[e + 2], t[e + 7], t[e + 8], t[e + 4] == GEN and 1 or 0
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = t[e + 2], t[e + 7], t[e + 8], t[e + 3], t[e + 4] == GEN and 1 or 0
       else
-        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = 0, 0, 0, 0
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, 0, 0, 0, 0
       end
-      n = n + 4
+      n = n + 5
     end
   end
   return out

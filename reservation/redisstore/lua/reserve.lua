@@ -130,11 +130,11 @@ for j = 1, #plan, STRIDE do
       end
       counters[h], lefts[h] = q, e
       if e then
-        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = t[e + 2], t[e + 7], t[e + 8], seeded and 1 or 0
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = t[e + 2], t[e + 7], t[e + 8], t[e + 3], seeded and 1 or 0
       else
-        out[n + 1], out[n + 2], out[n + 3], out[n + 4] = 0, 0, 0, 0
+        out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, 0, 0, 0, 0
       end
-      n = n + 4
+      n = n + 5
     end
   end
 end

@@ -135,8 +135,8 @@ repeat
           own[m + 1], own[m + 2], own[m + 3] = ref, value, floor((KEEP + 86400000000) / 1000) + 1
         end
       end
-      plan[o + 1], plan[o + 2], plan[o + 3], plan[o + 4] = used, held, unposted, 1
-      o = o + 4
+      plan[o + 1], plan[o + 2], plan[o + 3], plan[o + 4], plan[o + 5] = used, held, unposted, version, 1
+      o = o + 5
     end
   end
   if not fits then break end
