@@ -18,13 +18,18 @@ const MaxOpenPage = 1000
 // lease has ended by ExpiresAt changes nothing either: the ledger alone decides
 // of its end. Else the record is written as held until ExpiresAt, and every hold
 // is taken whether or not it fits: it was granted before. A bucket is charged
-// (it may go below zero), a slot is taken beyond the cap if need be, a quota's
+// (it may go below zero; its parameters are those of the last Reserve that met
+// it, or the hold's), a slot is taken beyond the cap if need be, a quota's
 // counter that is not seeded keeps the hold until it is.
+//
+// An idempotency key that stands for another reservation by now stays with it.
+// The error is quota.ErrOverflow where a quota's counter would hold more than
+// quota.MaxAmount in all; nothing is restored then.
 type RestoreRequest struct {
 	Account   string
 	ID        ID
 	Holds     []Hold
-	ExpiresAt time.Time // the lease's end, at most concurrency.MaxLease from now
+	ExpiresAt time.Time // the lease's end, at most MaxRestoredLease from now
 	Retention time.Duration
 	Key       string // idempotency key, "" for none or when it is not known
 	Body      Hash
@@ -50,6 +55,16 @@ func (r *RestoreRequest) Validate() error {
 		return err
 	}
 	return ValidateHolds(r.Holds)
+}
+
+// MaxRestoredLease is how far ahead a restored lease may end: the clock of the
+// server that took over may be behind that of the one before.
+const MaxRestoredLease = concurrency.MaxLease + MintSkew
+
+// LeaseTooLong is the error, which wraps [ErrBadRequest], for a Restore whose
+// lease ends more than [MaxRestoredLease] from now.
+func LeaseTooLong(expires, now time.Time) error {
+	return badRequest("expires_at", "it is %s from now, at most %s are accepted", expires.Sub(now), MaxRestoredLease)
 }
 
 // RestoreVerdict is the kind of answer to a Restore.

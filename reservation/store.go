@@ -357,7 +357,9 @@ type SweepAnswer struct {
 	Now     time.Time // the engine's clock
 
 	// Epoch names the data that the engine has. It changes when any part of it
-	// was lost, replaced or rolled back, and never otherwise; all brokers see
-	// the same.
+	// was lost, replaced or rolled back, or moved to another server; all brokers
+	// see the same. A server that is away does not change it. "" as long as this
+	// engine has not seen every server since it was made: it says nothing then.
+	// It may be known beside an error.
 	Epoch string
 }

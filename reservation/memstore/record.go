@@ -77,6 +77,15 @@ func (s *Store) newRecord(a *space, id reservation.ID, holds int) *record {
 	return r
 }
 
+// takeKey makes the record the one that its idempotency key replays.
+func (r *record) takeKey(key string) {
+	a := r.account
+	if a.keys == nil {
+		a.keys = map[string]*record{}
+	}
+	r.key, a.keys[key] = key, r
+}
+
 // bind fills in hold i, whose counter it makes when there is none.
 func (s *Store) bind(r *record, i int, h *reservation.Hold, c *counter, now int64) *hold {
 	if c == nil || h.Kind == quota.KindQuota {

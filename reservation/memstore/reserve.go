@@ -166,13 +166,10 @@ func (s *Store) giveTickets(q *reservation.ReserveRequest, answer *reservation.R
 // grant takes every hold and writes the record.
 func (s *Store) grant(a *space, q *reservation.ReserveRequest, looks []look, expires, now int64) {
 	r := s.newRecord(a, q.ID, len(q.Holds))
-	r.state, r.ask, r.key, r.token = reservation.StateHeld, q.Body, q.Key, bytes.Clone(q.Token)
+	r.state, r.ask, r.token = reservation.StateHeld, q.Body, bytes.Clone(q.Token)
 	r.expires, r.retention = expires, q.Retention.Microseconds()
 	if q.Key != "" {
-		if a.keys == nil {
-			a.keys = map[string]*record{}
-		}
-		a.keys[q.Key] = r
+		r.takeKey(q.Key)
 	}
 	for i := range q.Holds {
 		h := &q.Holds[i]

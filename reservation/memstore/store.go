@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"time"
@@ -31,7 +32,8 @@ type Store struct {
 
 	mu          sync.Mutex
 	closed      bool
-	incarnation int64 // counts losses of data; a quota seeded in another is unseeded
+	incarnation int64  // counts losses of data; a quota seeded in another is unseeded
+	name        string // of this engine and its incarnation, never used before
 	accounts    map[string]*space
 	pools       map[string]*space
 	due         spaceHeap // accounts and pools by the instant of their next work
@@ -48,7 +50,7 @@ var _ reservation.Store = (*Store)(nil)
 
 // New makes an empty engine. It fails only when a metric cannot be registered.
 func New(config Config) (*Store, error) {
-	s := &Store{clock: config.Clock, incarnation: 1, quotaIdle: config.QuotaIdle.Microseconds()}
+	s := &Store{clock: config.Clock, quotaIdle: config.QuotaIdle.Microseconds()}
 	if s.quotaIdle <= 0 {
 		s.quotaIdle = time.Hour.Microseconds()
 	}
@@ -56,6 +58,7 @@ func New(config Config) (*Store, error) {
 		s.clock = time.Now
 	}
 	s.clear()
+	s.begin()
 	if config.Registerer != nil {
 		if err := config.Registerer.Register(newCollector(s)); err != nil {
 			return nil, fmt.Errorf("memstore metrics: %w", err)
@@ -75,14 +78,20 @@ func (s *Store) loseData() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clear()
-	s.incarnation++
+	s.begin()
 }
 
 // incarnate makes every quota unseeded.
 func (s *Store) incarnate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.begin()
+}
+
+// begin begins another incarnation.
+func (s *Store) begin() {
 	s.incarnation++
+	s.name = rand.Text()
 }
 
 // enter locks the engine for one call and returns the present, in

@@ -20,7 +20,7 @@ func (s *Store) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, e
 		return reservation.SweepAnswer{}, err
 	}
 	defer s.mu.Unlock()
-	answer := reservation.SweepAnswer{Now: at(now)}
+	answer := reservation.SweepAnswer{Now: at(now), Epoch: s.name}
 	tidied := 0
 	for spaces := 0; len(s.due) > 0 && s.due[0].dueAt <= now; spaces++ {
 		if spaces == sweepSpaces {

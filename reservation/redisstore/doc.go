@@ -20,12 +20,13 @@
 //	{sXX}:k:<account>:<hash>     an idempotency key
 //	{sXX}:c:<account>:<minute>   hash: confirmed closings, by the minute of minting
 //	{sXX}:due                    sorted set: accounts by their earliest due instant
+//	{sXX}:epoch                  a primary's marker, in the lowest shard that it serves
 //	{pXX}:b: z:<pool>:...        a pool's counters; on a Cluster also a: d: c: due
 //	                             of the pool's legs, see below
 //
 // Names are escaped, and hashed where they are long. Every key has an expiry that
 // outlives its debt, its leases and (by 25 hours, extended by each sweep) what
-// waits for the ledger. A sweep of an account that has nothing open drops its
+// waits for the ledger; the marker lives as long as somebody sweeps. A sweep of an account that has nothing open drops its
 // full buckets and past periods and shortens the rest to what it still says.
 //
 // The closings' minutes and the band below 0 are what keeps cost apart from the
@@ -60,6 +61,10 @@
 // second notice it. What is left is a demotion and promotion within that second
 // that this broker met with no call. On a Cluster each primary is an incarnation
 // of its own.
+//
+// The sweep tells brokers of it: its epoch is made of a marker on every primary,
+// which is gone or of another incarnation when data was lost (epoch.go). They
+// then bring back the holds that they know, by Restore.
 //
 // # Failures
 //

@@ -23,10 +23,12 @@ const (
 	scriptSweep
 	scriptLookup
 	scriptLevels
+	scriptRestore
+	scriptEpoch
 	scriptCount
 )
 
-var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels"}
+var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch"}
 
 func (s script) String() string { return scriptNames[s] }
 

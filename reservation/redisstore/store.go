@@ -63,6 +63,7 @@ type Store struct {
 	verify  time.Duration
 	modules map[string]string // replaces script modules, in tests of layouts
 	metrics *metrics
+	epochs  epochs
 
 	life context.Context // ends with Close
 	stop context.CancelFunc

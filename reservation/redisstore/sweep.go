@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -22,46 +21,56 @@ const (
 )
 
 // Sweep looks into the shards' indexes, which the scripts keep, and visits the
-// accounts whose instant has come, the earliest first.
+// accounts whose instant has come, the earliest first. What fails on one
+// primary, or in one account, keeps nothing else from being swept: it is counted
+// by the metrics, and an error only when nothing could be swept at all. The
+// answer then still has the epoch, if it is known.
 func (s *Store) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
 	if most < 1 {
 		return reservation.SweepAnswer{}, fmt.Errorf("max is %d, at least 1 is accepted", most)
 	}
-	now, err := s.sweepTime(ctx)
+	epoch, now, away, err := s.readEpoch(ctx)
 	if err != nil {
 		return reservation.SweepAnswer{}, unavailable(err)
 	}
-	answer := reservation.SweepAnswer{Now: now}
+	answer := reservation.SweepAnswer{Now: now, Epoch: epoch}
 	due, more, err := s.dueSpaces(ctx, now)
 	if err != nil {
-		return reservation.SweepAnswer{}, unavailable(err)
+		return answer, unavailable(err)
 	}
 	answer.More = more
+	var failed error
+	swept := false
 	for _, d := range due {
 		left := most - len(answer.Pending)
 		if left == 0 {
 			answer.More = true
 			break
 		}
+		n, err := s.nodeFor(ctx, d.hash())
+		if err != nil || away[n] {
+			continue
+		}
 		visit := s.visit
 		if d.pool {
 			visit = s.visitPool
 		}
-		err := visit(ctx, d.space, left, &answer)
-		if errors.Is(err, reservation.ErrNewerLayout) {
-			continue // an upgraded node's to sweep; the metrics count it
-		}
-		if err != nil {
-			if len(answer.Pending) > 0 {
-				// What was handed out is due again only after a while: give it
-				// to the caller; the rest waits for the next sweep.
-				answer.More = true
-				break
-			}
-			return reservation.SweepAnswer{}, err
+		err = visit(ctx, d.space, left, &answer)
+		switch {
+		case err == nil:
+			swept = true
+		case errors.Is(err, reservation.ErrNewerLayout):
+			// an upgraded node's to sweep; the metrics count it
+		case errors.Is(err, reservation.ErrUnavailable):
+			away[n], failed = true, err
+		default:
+			failed = err // a damaged account
 		}
 	}
-	return answer, nil
+	if swept {
+		failed = nil
+	}
+	return answer, failed
 }
 
 func (s *Store) visit(ctx context.Context, p space, most int, answer *reservation.SweepAnswer) error {
@@ -103,7 +112,7 @@ func (s *Store) dueSpaces(ctx context.Context, now time.Time) (due []dueSpace, m
 		pools = make([]*redis.ZSliceCmd, shards)
 	}
 	come := &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMicro(), 10), Count: sweepAccounts}
-	if _, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range accounts {
 			accounts[shard] = p.ZRangeByScoreWithScores(ctx, s.tag('s', shard)+"due", come)
 		}
@@ -111,18 +120,29 @@ func (s *Store) dueSpaces(ctx context.Context, now time.Time) (due []dueSpace, m
 			pools[shard] = p.ZRangeByScoreWithScores(ctx, s.tag('p', shard)+"due", come)
 		}
 		return nil
-	}); err != nil {
+	})
+	read := false // an index; those of a primary that is away are left out
+	collect := func(cmds []*redis.ZSliceCmd, pool bool) {
+		for _, cmd := range cmds {
+			if cmd.Err() != nil {
+				continue
+			}
+			read = true
+			for _, z := range cmd.Val() {
+				d := dueSpace{pool: pool, at: z.Score}
+				if name := fmt.Sprint(z.Member); pool {
+					d.space = s.pool(name)
+				} else {
+					d.space = s.account(name)
+				}
+				due = append(due, d)
+			}
+		}
+	}
+	collect(accounts, false)
+	collect(pools, true)
+	if !read {
 		return nil, false, err
-	}
-	for _, cmd := range accounts {
-		for _, z := range cmd.Val() {
-			due = append(due, dueSpace{s.account(fmt.Sprint(z.Member)), false, z.Score})
-		}
-	}
-	for _, cmd := range pools {
-		for _, z := range cmd.Val() {
-			due = append(due, dueSpace{s.pool(fmt.Sprint(z.Member)), true, z.Score})
-		}
 	}
 	slices.SortFunc(due, func(a, b dueSpace) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name))
@@ -133,32 +153,9 @@ func (s *Store) dueSpaces(ctx context.Context, now time.Time) (due []dueSpace, m
 	return due, false, nil
 }
 
-// sweepTime is the engine's clock, on a Cluster the one that is ahead: an
-// account that is visited too early by its own node's clock waits there.
-func (s *Store) sweepTime(ctx context.Context) (time.Time, error) {
-	if s.clock != nil {
-		return s.clock().UTC().Truncate(time.Microsecond), nil
-	}
-	if s.cluster == nil {
-		now, err := s.single.client.Time(ctx).Result()
-		return now.UTC(), err
-	}
-	times := make(chan int64, 1024)
-	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		now, err := c.Time(ctx).Result()
-		if err == nil {
-			times <- now.UnixMicro()
-		}
-		return err
-	})
-	close(times)
-	ahead := int64(math.MinInt64)
-	for at := range times {
-		ahead = max(ahead, at)
-	}
-	return instant(ahead), err
-}
-
 func unavailable(err error) error {
+	if errors.Is(err, reservation.ErrUnavailable) {
+		return err
+	}
 	return fmt.Errorf("%w: %w", reservation.ErrUnavailable, err)
 }

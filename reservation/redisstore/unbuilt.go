@@ -9,10 +9,6 @@ import (
 
 var errUnbuilt = errors.New("not built")
 
-func (s *Store) Restore(context.Context, reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
-	return 0, errUnbuilt
-}
-
 func (s *Store) Open(context.Context, string, string, int) (reservation.OpenPage, error) {
 	return reservation.OpenPage{}, errUnbuilt
 }

@@ -138,6 +138,7 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 		"refund":  h.refundAny,
 		"confirm": h.confirmAny,
 		"renew":   h.renewAny,
+		"restore": h.restoreAny,
 		"seed":    h.seedAny,
 		"sweep":   h.sweepAll,
 		"time":    h.passTime,
@@ -231,12 +232,7 @@ func (h *historyState) reserveAgain(t *rapid.T) {
 }
 
 func (h *historyState) send(t *rapid.T, q reservation.ReserveRequest) {
-	// Past the key's life an engine may know it or not.
-	for _, r := range h.model.records {
-		if q.Key != "" && r.key == q.Key && r.account == q.Account && h.clock.Now().UnixMicro() >= r.expires+r.retention {
-			q.Key = ""
-		}
-	}
+	h.forgetKey(&q.Key, q.Account)
 	answer, err := h.Reserve(h.ctx, q)
 	t.Logf("reserve %s -> %s", q.Account, nameIn(reserveNames, answer.Verdict))
 	h.must(t, err)
@@ -260,6 +256,15 @@ func (h *historyState) send(t *rapid.T, q reservation.ReserveRequest) {
 		answer, err := h.Reserve(h.ctx, q)
 		t.Logf("reserve %s after seed -> %s", q.Account, nameIn(reserveNames, answer.Verdict))
 		h.must(t, err)
+	}
+}
+
+// forgetKey leaves a key out past its life: an engine may know it or not.
+func (h *historyState) forgetKey(key *string, account string) {
+	for _, r := range h.model.records {
+		if *key != "" && r.key == *key && r.account == account && h.clock.Now().UnixMicro() >= r.expires+r.retention {
+			*key = ""
+		}
 	}
 }
 
@@ -356,6 +361,26 @@ func (h *historyState) renewAny(t *rapid.T) {
 		t.Logf("renew -> %s", stateName(answer.State))
 		h.must(t, err)
 	}
+}
+
+// restoreAny brings back what was asked for at some time, whether the engine
+// knows it, has lost it or never granted it.
+func (h *historyState) restoreAny(t *rapid.T) {
+	made, ok := h.any(t)
+	if !ok {
+		return
+	}
+	q := reservation.RestoreRequest{
+		Account: made.Account, ID: made.ID, Holds: made.Holds, ExpiresAt: h.clock.Now().Add(someLeases.Draw(t, "lease")),
+		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token,
+	}
+	if rapid.IntRange(0, 2).Draw(t, "its own end") == 2 {
+		q.ExpiresAt = made.ID.Minted().Add(made.Lease)
+	}
+	h.forgetKey(&q.Key, q.Account)
+	verdict, err := h.Restore(h.ctx, q)
+	t.Logf("restore %s -> %s", q.Account, nameIn(restoreNames, verdict))
+	h.must(t, err)
 }
 
 // seedAny brings any ticket that was ever given, with a present or an old value.

@@ -15,6 +15,8 @@ type lockstep struct {
 	engine  Engine
 	model   *Model
 	tickets map[int64]int64 // the engine's ticket -> the model's
+
+	epoch, modelEpoch string // of the last sweep
 }
 
 func newLockstep(engine Engine, clock *Clock) *lockstep {
@@ -176,6 +178,20 @@ func (l *lockstep) Confirm(ctx context.Context, q reservation.ConfirmRequest) (r
 	return got, d.err("Confirm")
 }
 
+func (l *lockstep) Restore(ctx context.Context, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	if err := l.settleForgetting(ctx, q.Account, q.ID); err != nil {
+		return 0, err
+	}
+	got, engineErr := l.engine.Store.Restore(ctx, q)
+	want, modelErr := l.model.Restore(ctx, q)
+	if failed, err := oneError("Restore", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(got == want, "verdict", nameIn(restoreNames, got), nameIn(restoreNames, want))
+	return got, d.err("Restore")
+}
+
 func (l *lockstep) Seed(ctx context.Context, s reservation.SeedRequest) (bool, error) {
 	got, engineErr := l.engine.Store.Seed(ctx, s)
 	forModel := s
@@ -207,13 +223,21 @@ func (l *lockstep) Sweep(ctx context.Context) (reservation.SweepAnswer, error) {
 		}
 		got.Pending = append(got.Pending, part.Pending...)
 		got.Expired += part.Expired
-		got.Now, got.More = part.Now, part.More
+		if got.Epoch != "" && part.Epoch != got.Epoch {
+			return got, fmt.Errorf("Sweep: the epoch is %q and then %q, and nothing was lost", got.Epoch, part.Epoch)
+		}
+		got.Now, got.More, got.Epoch = part.Now, part.More, part.Epoch
 		if !part.More {
 			break
 		}
 	}
 	want, _ := l.model.Sweep(ctx, len(l.model.records))
 	var d differences
+	d.check(got.Epoch != "", "epoch", "none", "one")
+	if l.epoch != "" {
+		d.check((got.Epoch == l.epoch) == (want.Epoch == l.modelEpoch), "epoch is that of the last sweep", got.Epoch == l.epoch, want.Epoch == l.modelEpoch)
+	}
+	l.epoch, l.modelEpoch = got.Epoch, want.Epoch
 	d.check(!got.More, "more", "after 10,000 sweeps", "nothing")
 	d.instant("now", got.Now, want.Now)
 	d.check(got.Expired == want.Expired, "expired", got.Expired, want.Expired)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/budgetd/budgetd/ledger"
@@ -698,7 +699,7 @@ func (m *Model) Seed(ctx context.Context, s reservation.SeedRequest) (bool, erro
 // any bound but most.
 func (m *Model) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
 	now := m.now()
-	answer := reservation.SweepAnswer{Now: instant(now)}
+	answer := reservation.SweepAnswer{Now: instant(now), Epoch: strconv.Itoa(m.incarnation)}
 	for _, r := range slices.Clone(m.records) {
 		answer.Expired += m.reclaim(r.account, len(m.records))
 	}

@@ -28,6 +28,7 @@ import (
 //	confirm ID [rank=N] [late] [body=B] [AMOUNTS] [usage=LIMIT:USED@VERSION] [orphan]
 //	                                         unless stated, the closing as the engine has it
 //	renew ID lease=D
+//	restore ID [lease=D] [keyless]           held until minted + lease, or for D from now
 //	seed ACCOUNT LIMIT used=N ver=N [ticket=N]   with the Nth ticket given for the counter; the last
 //	sweep
 //	lookup ID
@@ -49,9 +50,10 @@ import (
 //	renew     held expired settled unknown; expires=
 //	confirm   adopted stopped unknown old
 //	seed      yes no
-//	sweep     expired= pending=r1,r2 (or none)
+//	restore   restored known ended
+//	sweep     expired= pending=r1,r2 (or none) epoch=same epoch=new (than at the last)
 //	lookup    held expired settled unknown; late confirmed rank= LIMIT.actual= expires=
-//	levels    remaining= (of the first) LIMIT.remaining= ... seeded= (LIMIT.seeded=)
+//	levels    remaining= (of the first) LIMIT.remaining= ... seeded= version=
 //
 // Instants are shown as spans from now, or "none". Whatever is expected or
 // not, every answer is compared with the model's, and after every step so are
@@ -96,6 +98,7 @@ var verbs = map[string]struct {
 	"refund":    {true, []string{"body", "orphan"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},
 	"renew":     {true, []string{"lease"}},
+	"restore":   {true, []string{"lease", "keyless"}},
 	"lookup":    {true, nil},
 	"seed":      {false, []string{"used", "ver", "ticket"}},
 	"levels":    {false, nil},

@@ -143,6 +143,8 @@ func (p *player) play(st step, id string) error {
 		err = p.confirm(ctx, st, id, got)
 	case "renew":
 		err = p.renew(ctx, st, id, got)
+	case "restore":
+		err = p.restore(ctx, st, id, got)
 	case "seed":
 		err = p.seed(ctx, st, got)
 	case "sweep":
@@ -550,6 +552,33 @@ func (p *player) renew(ctx context.Context, st step, id string, got facts) error
 	return nil
 }
 
+func (p *player) restore(ctx context.Context, st step, id string, got facts) error {
+	made, err := p.plan(id)
+	if err != nil {
+		return err
+	}
+	q := reservation.RestoreRequest{
+		Account: made.Account, ID: made.ID, Holds: made.Holds, ExpiresAt: made.ID.Minted().Add(made.Lease),
+		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token,
+	}
+	if word, stated := st.opts["lease"]; stated {
+		lease, err := parseSpan(word)
+		if err != nil {
+			return fmt.Errorf("lease: %w", err)
+		}
+		q.ExpiresAt = p.clock.Now().Add(lease)
+	}
+	if st.opts["keyless"] != "" {
+		q.Key, q.Body = "", reservation.Hash{}
+	}
+	verdict, err := p.Restore(ctx, q)
+	if err != nil {
+		return err
+	}
+	got[nameIn(restoreNames, verdict)] = true
+	return nil
+}
+
 func (p *player) seed(ctx context.Context, st step, got facts) error {
 	if len(st.args) != 2 {
 		return fmt.Errorf("seed: write seed ACCOUNT LIMIT used=N ver=N")
@@ -584,9 +613,14 @@ func (p *player) seed(ctx context.Context, st step, got facts) error {
 }
 
 func (p *player) sweep(ctx context.Context, got facts) error {
+	before := p.epoch
 	answer, err := p.Sweep(ctx)
 	if err != nil {
 		return err
+	}
+	got["epoch"] = "new"
+	if answer.Epoch == before {
+		got["epoch"] = "same"
 	}
 	var names []string
 	for _, pending := range answer.Pending {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/big"
@@ -34,6 +35,7 @@ type faulty struct {
 	renew   func(m *Model, q reservation.RenewRequest) (reservation.RenewAnswer, error)
 	confirm func(m *Model, q reservation.ConfirmRequest) (reservation.ConfirmVerdict, error)
 	seed    func(m *Model, q reservation.SeedRequest) (bool, error)
+	restore func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error)
 	sweep   func(m *Model, most int) (reservation.SweepAnswer, error)
 	lookup  func(m *Model, account string, id reservation.ID) (reservation.Record, error)
 
@@ -130,6 +132,20 @@ func (f *faulty) Seed(ctx context.Context, q reservation.SeedRequest) (bool, err
 		return f.seed(f.Model, q)
 	}
 	return f.Model.Seed(ctx, q)
+}
+
+func (f *faulty) Restore(ctx context.Context, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	if err := errors.Join(q.Validate(), ctx.Err()); err != nil {
+		return 0, err
+	}
+	q.Holds, q.Token = slices.Clone(q.Holds), slices.Clone(q.Token)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.after()
+	if f.restore != nil {
+		return f.restore(f.Model, q)
+	}
+	return f.Model.Restore(ctx, q)
 }
 
 func (f *faulty) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
@@ -249,6 +265,19 @@ func afterRefund(change func(m *Model, q reservation.RefundRequest, a *reservati
 			answer, err := m.Refund(context.Background(), q)
 			change(m, q, &answer)
 			return answer, err
+		}
+	}
+}
+
+// afterRestore changes the record that was just restored.
+func afterRestore(change func(m *Model, r *modelRecord)) func(f *faulty) {
+	return func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			verdict, err := m.Restore(context.Background(), q)
+			if verdict == reservation.Restored {
+				change(m, m.find(q.Account, q.ID))
+			}
+			return verdict, err
 		}
 	}
 }
@@ -717,6 +746,106 @@ var mutants = []mutant{
 				}
 			}
 			return m.Refund(context.Background(), q)
+		}
+	}},
+	{"a Restore holds a known id again", true, func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			m.reclaim(q.Account, reservation.ReclaimBatch)
+			if r := m.find(q.Account, q.ID); r != nil && r.state == reservation.StateExpired {
+				m.Forget(q.Account, q.ID)
+			}
+			return m.Restore(context.Background(), q)
+		}
+	}},
+	{"a Restore holds what has ended", true, func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			if !q.ExpiresAt.After(m.clock.Now()) {
+				q.ExpiresAt = m.clock.Now().Add(time.Second)
+			}
+			return m.Restore(context.Background(), q)
+		}
+	}},
+	{"a Restore leaves the bucket full", true, afterRestore(func(m *Model, r *modelRecord) {
+		for i, h := range r.holds {
+			if h.Kind == quota.KindBucket && h.Amount > 0 {
+				m.correct(r, i, 0)
+				r.holds[i].charged = h.Amount
+			}
+		}
+	})},
+	{"a Restore takes no slot", true, afterRestore(func(m *Model, r *modelRecord) {
+		for i, h := range r.holds {
+			if h.Kind == quota.KindSlots {
+				r.holds[i].held = 0
+			}
+		}
+	})},
+	{"a Restore waits for the seed with the quota's hold", true, afterRestore(func(m *Model, r *modelRecord) {
+		for i, h := range r.holds {
+			if h.Kind == quota.KindQuota && !m.seeded(nameOf(r.account, h.Counter), h.Period.Key) {
+				r.holds[i].held = 0
+			}
+		}
+	})},
+	{"a Restore seeds", true, afterRestore(func(m *Model, r *modelRecord) {
+		for _, h := range r.holds {
+			if h.Kind == quota.KindQuota && h.Amount > 0 {
+				m.quotaOf(nameOf(r.account, h.Counter), h.Period.Key).incarnation = m.incarnation
+			}
+		}
+	})},
+	{"a Restore refuses what does not fit", true, func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			for i, h := range q.Holds {
+				if _, fits := m.refusal(q.Account, i, h); !fits && m.find(q.Account, q.ID) == nil {
+					return reservation.RestoreEnded, nil
+				}
+			}
+			return m.Restore(context.Background(), q)
+		}
+	}},
+	{"a Restore takes the key from who has it", true, func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			verdict, err := m.Restore(context.Background(), q)
+			if verdict == reservation.Restored && q.Key != "" {
+				for _, r := range m.records {
+					if r.account == q.Account && r.key == q.Key {
+						r.key = ""
+					}
+				}
+				m.find(q.Account, q.ID).key = q.Key
+			}
+			return verdict, err
+		}
+	}},
+	{"a Restore loses the key", true, func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			q.Key = ""
+			return m.Restore(context.Background(), q)
+		}
+	}},
+	{"a Restore begins the lease anew", true, func(f *faulty) {
+		f.restore = func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+			if lease := q.ExpiresAt.Sub(q.ID.Minted()); lease > 0 && lease <= reservation.MaxRestoredLease && q.ExpiresAt.After(m.clock.Now()) {
+				q.ExpiresAt = m.clock.Now().Add(lease)
+			}
+			return m.Restore(context.Background(), q)
+		}
+	}},
+	{"a loss keeps the epoch", true, func(f *faulty) {
+		f.sweep = func(m *Model, most int) (reservation.SweepAnswer, error) {
+			answer, err := m.Sweep(context.Background(), most)
+			answer.Epoch = "always"
+			return answer, err
+		}
+	}},
+	{"every sweep has its own epoch", true, func(f *faulty) {
+		n := 0
+		f.sweep = func(m *Model, most int) (reservation.SweepAnswer, error) {
+			answer, err := m.Sweep(context.Background(), most)
+			n++
+			answer.Epoch += fmt.Sprint(" ", n)
+			return answer, err
 		}
 	}},
 	{"a scope is left out of the counter", false, func(f *faulty) {

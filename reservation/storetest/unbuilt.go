@@ -9,10 +9,6 @@ import (
 
 var errUnbuilt = errors.New("not built")
 
-func (m *Model) Restore(context.Context, reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
-	return 0, errUnbuilt
-}
-
 func (m *Model) Open(context.Context, string, string, int) (reservation.OpenPage, error) {
 	return reservation.OpenPage{}, errUnbuilt
 }

@@ -1,0 +1,76 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Restore implements reservation.Store. An engine in memory loses its data with
+// the broker that knows the holds; it is here for those who use both engines
+// alike.
+func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	if err := q.Validate(); err != nil {
+		return 0, err
+	}
+	now, err := s.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	a := s.accounts[q.Account]
+	if a != nil {
+		s.prepare(a, now)
+		defer s.settle(a)
+		if r := a.records[q.ID]; r != nil {
+			if !r.forgotten(now) {
+				return reservation.RestoreKnown, nil
+			}
+			s.forget(r, now)
+		}
+	}
+	expires := q.ExpiresAt.UnixMicro()
+	if expires <= now {
+		return reservation.RestoreEnded, nil
+	}
+	if expires > now+reservation.MaxRestoredLease.Microseconds() {
+		return 0, reservation.LeaseTooLong(q.ExpiresAt, at(now))
+	}
+	for i := range q.Holds {
+		h := &q.Holds[i]
+		if c := s.lookup(a, h); c != nil && h.Kind == quota.KindQuota && c.held > quota.MaxAmount-h.Amount {
+			return 0, fmt.Errorf("holds[%d]: %w: the counter holds more than %d together with it", i, quota.ErrOverflow, quota.MaxAmount)
+		}
+	}
+	if a == nil {
+		a = s.account(q.Account)
+		defer s.settle(a)
+	}
+	r := s.newRecord(a, q.ID, len(q.Holds))
+	r.state, r.ask, r.token = reservation.StateHeld, q.Body, bytes.Clone(q.Token)
+	r.expires, r.retention = expires, q.Retention.Microseconds()
+	if other := a.keys[q.Key]; q.Key != "" && (other == nil || !other.replays(now)) {
+		r.takeKey(q.Key)
+	}
+	for i := range q.Holds {
+		h := &q.Holds[i]
+		held := s.bind(r, i, h, s.lookup(a, h), now)
+		if h.Amount == 0 {
+			continue
+		}
+		switch h.Kind {
+		case quota.KindBucket:
+			held.correct(h.Amount, now)
+		case quota.KindSlots:
+			held.counter.slots.push(held)
+		case quota.KindQuota:
+			held.charged, held.held = h.Amount, h.Amount
+			held.counter.held += h.Amount
+		}
+	}
+	s.move(r, isOpen, expires)
+	return reservation.Restored, nil
+}

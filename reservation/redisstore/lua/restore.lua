@@ -1,0 +1,75 @@
+-- restore: bring back a reservation that was granted and is not known any more.
+--   KEYS[1..3] account   KEYS[4] closings of the id's minute
+--   KEYS[5] idempotency key, KEYS[1] again for none
+--   KEYS[6..] counters with their own key
+--   ARGV[1] packed: clock us or 0, account, id, lease end us, retention us, hash
+--     of the ask, token, idle us of quotas, latest lease end us from now, plan
+-- Returns, packed: code, now, reclaimed, then by code
+--   1 restored   2 known  state, lease end us   3 the lease has ended
+--   4 the lease ends too late   5 a counter can't hold as much  hold (from 0)
+local clock, name, id, ends, retention, ask, token, idle, furthest, plan_raw = unpack_msg(ARGV[1])
+begin(clock, name)
+local plan = {unpack_msg(plan_raw)}
+local raws = call('HMGET', A, 'm', 'r' .. id)
+load_meta(raws[1])
+local reclaimed, ended = reclaim(64)
+
+local function answer(...)
+  if reclaimed > 0 then flush(idle) end
+  return pack(...)
+end
+
+local r = find(id, ended, raws[2])
+if not r then
+  r = find(id, ended, nil, call('HGET', KEYS[4], id))
+end
+if r then
+  local state = r[R_STATE]
+  if state == HELD and r[R_EXPIRES] <= now then state = EXPIRED end
+  return answer(2, now, reclaimed, state, r[R_EXPIRES])
+end
+if ends <= now then return answer(3, now, reclaimed) end
+if ends > now + furthest then return answer(4, now, reclaimed) end
+
+prefetch(plan)
+for j = 1, #plan, STRIDE do
+  if plan[j] == KIND_QUOTA then
+    local q = quota_of(plan[j + 2], plan[j + 1])
+    local e = find_entry(q, plan[j + 6])
+    if e and q.t[e + 7] + plan[j + 3] > MAX then return answer(5, now, reclaimed, (j - 1) / STRIDE) end
+  end
+end
+
+-- Who asked with the key meanwhile has it.
+local key = KEYS[5]
+if key == A then
+  key = ''
+else
+  local raw = call('GET', key)
+  if raw then
+    local _, known, _, _, until_at = read_key(raw)
+    if known ~= id and now < until_at then key = '' end
+  end
+end
+
+for j = 1, #plan, STRIDE do
+  local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
+  if where == REMOTE or amount == 0 then
+    -- nothing to take here
+  elseif kind == KIND_BUCKET then
+    correct(ref, where, amount, plan[j + 5], plan[j + 6], plan[j + 7])
+  elseif kind == KIND_SLOTS then
+    hold_slot(ref, id, ends)
+  else
+    share(ref, where, plan[j + 6], plan[j + 7], amount, 0)
+  end
+end
+members = members + 1
+schedule(id, ends, false)
+put('r' .. id, write_record({1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}))
+if key ~= '' then
+  local until_at = ends + retention
+  call('SET', key, write_key(ask, id, token, retention, until_at, KEYS[4]), 'PX', expire_ms(until_at) + CLOSING_SLACK_MS)
+end
+flush(idle)
+return pack(1, now, reclaimed)

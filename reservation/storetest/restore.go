@@ -1,0 +1,58 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Restore follows the contract: what was granted before is held again.
+func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	now := m.now()
+	m.reclaim(q.Account, reservation.ReclaimBatch)
+	m.dropPastPeriods()
+	expires := q.ExpiresAt.UnixMicro()
+	switch {
+	case m.find(q.Account, q.ID) != nil:
+		return reservation.RestoreKnown, nil
+	case expires <= now:
+		return reservation.RestoreEnded, nil
+	case expires-now > reservation.MaxRestoredLease.Microseconds():
+		return 0, reservation.LeaseTooLong(q.ExpiresAt, instant(now))
+	}
+	for i, h := range q.Holds {
+		if h.Kind != quota.KindQuota {
+			continue
+		}
+		if held, _ := m.sums(nameOf(q.Account, h.Counter), h.Period.Key); held > quota.MaxAmount-h.Amount {
+			return 0, fmt.Errorf("holds[%d]: %w", i, quota.ErrOverflow)
+		}
+	}
+	r := &modelRecord{
+		account: q.Account, id: q.ID, key: q.Key, ask: q.Body, token: q.Token, retention: q.Retention.Microseconds(),
+		expires: expires, state: reservation.StateHeld,
+	}
+	for _, other := range m.records {
+		if other.account == q.Account && other.key == q.Key && now < other.expires+other.retention {
+			r.key = ""
+		}
+	}
+	m.records = append(m.records, r)
+	for i, h := range q.Holds {
+		r.holds = append(r.holds, modelHold{Hold: h})
+		switch h.Kind {
+		case quota.KindBucket:
+			m.correct(r, i, h.Amount)
+		case quota.KindQuota:
+			r.holds[i].held, r.holds[i].charged = h.Amount, h.Amount
+			if h.Amount > 0 {
+				m.quotaOrNew(nameOf(q.Account, h.Counter), h.Period)
+			}
+		case quota.KindSlots:
+			r.holds[i].held = h.Amount
+		}
+	}
+	return reservation.Restored, nil
+}
