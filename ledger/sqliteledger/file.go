@@ -22,8 +22,9 @@ const journalBytes = 64 << 20
 // OpenFile opens a SQLite file as the ledger needs it (WAL, synchronous=FULL,
 // transactions that lock at BEGIN) and makes it, readable by its owner only, if
 // it does not exist. Use it to run migrations on the file. busyTimeout is how
-// long a statement waits for another writer.
-func OpenFile(path string, busyTimeout time.Duration) (*sql.DB, error) {
+// long a statement waits for another writer; pragmas are set on every
+// connection, as "max_page_count(1000)".
+func OpenFile(path string, busyTimeout time.Duration, pragmas ...string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger file: %w", err)
@@ -35,7 +36,7 @@ func OpenFile(path string, busyTimeout time.Duration) (*sql.DB, error) {
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("open the ledger file: %w", err)
 	}
-	return open(path, "immediate", busyTimeout)
+	return open(path, "immediate", busyTimeout, pragmas...)
 }
 
 func open(path, lock string, busy time.Duration, pragmas ...string) (*sql.DB, error) {
