@@ -1,5 +1,5 @@
 // Package pgledger keeps the ledger in PostgreSQL 14 or later, in the tables of
-// migrations/postgres/0001_ledger.sql.
+// migrations/postgres (ledger, reports, adjustments).
 //
 // An Append is one READ COMMITTED transaction of a few multi-row statements,
 // sent in as few round trips, whatever the number of closings:
@@ -20,4 +20,9 @@
 // Why a difference is never posted twice: the closing row of the reservation is
 // written, and so locked, before its entries are read, and entries are unique
 // by reservation and sequence.
+//
+// How a reader of changes skips nothing: each transaction notes in a log which
+// usage rows it changed, under its own transaction id. A reader remembers a
+// snapshot, and reads what a later snapshot shows beyond it. A transaction that
+// was under way at the first is not in it, however early it began.
 package pgledger

@@ -1,0 +1,4 @@
+package pgledger
+
+// PruneChanges lets tests prune without the rest of Maintain.
+var PruneChanges = (*Ledger).pruneChanges
