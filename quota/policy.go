@@ -38,6 +38,10 @@ type Policy struct {
 	plans    map[string][]Applied // by plan: its limits, without scopes
 	accounts map[string][]Applied // by account, only where it overrides its plan
 	pools    []Applied            // by name
+
+	granted []string // accounts with grants
+	prices  map[string][]ModelPrice
+	uses    map[grantKey]map[string]Amount
 }
 
 // Applied is a limit that a call meets, and the counter of it that it meets.
@@ -93,6 +97,7 @@ func NewPolicy(plans []Plan, pools []Pool, accounts []Account, version int64) (*
 		return nil, f.err()
 	}
 	slices.SortFunc(p.pools, func(a, b Applied) int { return strings.Compare(a.Pool, b.Pool) })
+	slices.Sort(p.granted)
 	return p, nil
 }
 
@@ -135,6 +140,7 @@ func (p *Policy) addAccount(f *faults, account Account) {
 		account.AnchorDay = 1
 	}
 	account.Overrides = completeLimits(account.Overrides)
+	account.Grants = slices.Clone(account.Grants)
 	p.Accounts[account.Name] = account
 	plan, known := p.Plans[account.Plan]
 	if !known {
@@ -143,15 +149,20 @@ func (p *Policy) addAccount(f *faults, account Account) {
 		}
 		return
 	}
-	if len(account.Overrides) == 0 {
-		return
+	resolved := p.plans[account.Plan]
+	if len(account.Overrides) > 0 {
+		limits := override(plan.Limits, account.Overrides)
+		if len(limits) > MaxLimits {
+			f.add(path+".limits", "the plan and the overrides make %d limits, at most %d are accepted", len(limits), MaxLimits)
+			return
+		}
+		resolved = resolve(limits)
+		p.accounts[account.Name] = resolved
 	}
-	limits := override(plan.Limits, account.Overrides)
-	if len(limits) > MaxLimits {
-		f.add(path+".limits", "the plan and the overrides make %d limits, at most %d are accepted", len(limits), MaxLimits)
-		return
+	if len(account.Grants) > 0 {
+		checkGrants(f, path, account.Grants, resolved)
+		p.granted = append(p.granted, account.Name)
 	}
-	p.accounts[account.Name] = resolve(limits)
 }
 
 // displayName is a name as a path shows it, whatever it is made of.
@@ -168,6 +179,8 @@ func (l Limit) complete() Limit {
 	l.Per = normalPer(l.Per)
 	l.Match = cloneMatch(l.Match)
 	l.Costs = slices.Clone(l.Costs)
+	l.AlertAt = slices.Clone(l.AlertAt)
+	slices.Sort(l.AlertAt)
 	for i, rule := range l.Costs {
 		l.Costs[i].Match = cloneMatch(rule.Match)
 	}

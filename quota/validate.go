@@ -205,8 +205,34 @@ func (l Limit) validateRule(f *faults) {
 			f.add("burst", "only a token bucket has a burst; leave it out")
 		}
 	}
+	l.validateAlerts(f)
 	if l.Kind != KindQuota && l.Period != "" {
 		f.add("period", "only a quota has a period; leave it out or state the limit under quotas")
+	}
+}
+
+func (l Limit) validateAlerts(f *faults) {
+	if l.Kind != KindQuota {
+		if l.Soft {
+			f.add("soft", "only a quota may be soft; leave it out")
+		}
+		if len(l.AlertAt) > 0 {
+			f.add("alert_at", "only a quota has alerts; leave it out")
+		}
+		return
+	}
+	if len(l.AlertAt) > MaxAlerts {
+		f.add("alert_at", "%d percents are listed, at most %d are accepted", len(l.AlertAt), MaxAlerts)
+		return
+	}
+	stated := make(map[int]bool, len(l.AlertAt))
+	for _, percent := range l.AlertAt {
+		if percent < 1 || percent > MaxAlertPercent {
+			f.add("alert_at", "%d%% is not between 1%% and %d%%", percent, MaxAlertPercent)
+		} else if stated[percent] {
+			f.add("alert_at", "%d%% is listed twice; keep one", percent)
+		}
+		stated[percent] = true
 	}
 }
 
@@ -337,6 +363,7 @@ func (a Account) Validate() error {
 		f.add("anchor_day", "%s", p)
 	}
 	validateLimits(&f, a.Overrides)
+	validateGrants(&f, a.Grants)
 	return f.err()
 }
 

@@ -1,0 +1,296 @@
+package quota_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+func onDay(text string) time.Time {
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
+func grantedPolicy(t testing.TB, own quota.Amount, grants ...quota.Grant) *quota.Policy {
+	t.Helper()
+	policy, err := quota.NewPolicy(
+		[]quota.Plan{{Name: "pro", Limits: []quota.Limit{{Name: "month", Meter: "tokens", Kind: quota.KindQuota, Max: own, Period: quota.PeriodMonth}}}},
+		nil, []quota.Account{{Name: "acme", Plan: "pro", Grants: grants}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+func allows(t testing.TB, policy *quota.Policy, at time.Time) quota.Allowance {
+	t.Helper()
+	applied, err := policy.Applied("acme", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := policy.Accounts["acme"]
+	return policy.Allowance(account, applied[0], account.PeriodAt(quota.PeriodMonth, at), at)
+}
+
+// settled has the policy learn what its grants covered by now, from the use of
+// each period.
+func settled(t testing.TB, policy *quota.Policy, now time.Time, used map[string]quota.Amount, known []quota.GrantUse) (*quota.Policy, []quota.GrantUse) {
+	t.Helper()
+	uses, err := policy.Settle(now, now.Add(-25*time.Hour), 100, func(asked []quota.Settling) ([]quota.Amount, error) {
+		amounts := make([]quota.Amount, len(asked))
+		for i := range asked {
+			amounts[i] = used[asked[i].Period.Key]
+		}
+		return amounts, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, use := range uses {
+		i := slices.IndexFunc(known, func(k quota.GrantUse) bool { return k.Grant == use.Grant && k.Period == use.Period })
+		if i >= 0 {
+			known[i] = use
+		} else {
+			known = append(known, use)
+		}
+	}
+	with, err := policy.With(nil, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return with, known
+}
+
+// TestTopUpIsCarriedOver: what January leaves of a top-up is there in February,
+// once it is known; until then the quota's own amount stands alone.
+func TestTopUpIsCarriedOver(t *testing.T) {
+	policy := grantedPolicy(t, 100, quota.Grant{Name: "top-up", Limit: "month", Amount: 50, From: onDay("2026-01-10")})
+	january, february := onDay("2026-01-31"), onDay("2026-02-01")
+	if got := allows(t, policy, onDay("2026-01-09")); got.Max != 100 {
+		t.Errorf("before it begins: %+v", got)
+	}
+	if got := allows(t, policy, january); got != (quota.Allowance{Max: 150, Granted: 50}) {
+		t.Errorf("in January: %+v", got)
+	}
+	if got := allows(t, policy, february); got.Max != 100 {
+		t.Errorf("in February, while January is not settled: %+v", got)
+	}
+	used := map[string]quota.Amount{"m2026-01-01": 120}
+	policy, uses := settled(t, policy, february, used, nil)
+	if len(uses) != 1 || uses[0].Covered != 20 {
+		t.Errorf("January's use: %+v, want 20 covered", uses)
+	}
+	if got := allows(t, policy, february); got != (quota.Allowance{Max: 130, Granted: 30}) {
+		t.Errorf("in February: %+v", got)
+	}
+	// A late Refund of January is noticed within a day.
+	used["m2026-01-01"] = 125
+	policy, uses = settled(t, policy, february.Add(time.Hour), used, uses)
+	if got := allows(t, policy, february.Add(time.Hour)); got.Granted != 25 {
+		t.Errorf("after a late Refund: %+v, %+v", got, uses)
+	}
+}
+
+// TestGrantEndsInMidPeriod: what it covered stays covered, the rest goes.
+func TestGrantEndsInMidPeriod(t *testing.T) {
+	for name, c := range map[string]struct {
+		priority int
+		used     quota.Amount
+		max      quota.Amount
+	}{
+		"before the own amount":              {-1, 30, 130},
+		"before the own amount, and beyond":  {-1, 80, 150},
+		"after the own amount, not reached":  {1, 80, 100},
+		"after the own amount, partly used":  {1, 120, 120},
+		"after the own amount, and overrun":  {1, 500, 150},
+		"nothing used":                       {-1, 0, 100},
+		"a use below zero, as of correction": {-1, -10, 100},
+	} {
+		policy := grantedPolicy(t, 100, quota.Grant{
+			Name: "promo", Limit: "month", Amount: 50, From: onDay("2026-01-05"), Until: onDay("2026-01-20"), Priority: c.priority,
+		})
+		at := onDay("2026-01-20")
+		if got := allows(t, policy, at.Add(-1)); got.Max != 150 {
+			t.Errorf("%s: before it ends: %+v", name, got)
+		}
+		if got := allows(t, policy, at); got.Max != 100 {
+			t.Errorf("%s: ended, and not settled: %+v", name, got)
+		}
+		policy, uses := settled(t, policy, at, map[string]quota.Amount{"m2026-01-01": c.used}, nil)
+		// What is used later is none of its, however soon we look again.
+		policy, _ = settled(t, policy, at.Add(time.Second), map[string]quota.Amount{"m2026-01-01": c.max}, uses)
+		if got := allows(t, policy, at); got.Max != c.max {
+			t.Errorf("%s: after its end: %+v, want %d", name, got, c.max)
+		}
+		if got := allows(t, policy, onDay("2026-02-01")); got.Max != 100 {
+			t.Errorf("%s: in February: %+v", name, got)
+		}
+	}
+}
+
+// TestGrantsInOrder: the lower priority first, then the earlier end.
+func TestGrantsInOrder(t *testing.T) {
+	grant := func(name string, priority int, until string) quota.Grant {
+		g := quota.Grant{Name: name, Limit: "month", Amount: 10, From: onDay("2026-01-01"), Priority: priority}
+		if until != "" {
+			g.Until = onDay(until)
+		}
+		return g
+	}
+	policy := grantedPolicy(t, 100,
+		grant("last", 5, "2026-03-01"), grant("first", -3, ""), grant("third", 0, "2026-03-05"), grant("fourth", 0, ""), grant("second", -1, "2026-02-15"))
+	_, uses := settled(t, policy, onDay("2026-02-01"), map[string]quota.Amount{"m2026-01-01": 135}, nil)
+	got := map[string]quota.Amount{}
+	for _, use := range uses {
+		got[use.Grant] = use.Covered
+	}
+	want := map[string]quota.Amount{"first": 10, "second": 10, "third": 10, "fourth": 5, "last": 0}
+	if !maps.Equal(got, want) {
+		t.Errorf("covered: %v, want %v", got, want)
+	}
+}
+
+// TestGrantsNeverGiveTwice: whatever the months use, what grants cover together
+// over all months never passes their amounts, and no month is allowed more than
+// its own amount and what was left.
+func TestGrantsNeverGiveTwice(t *testing.T) {
+	months := []string{"2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01", "2026-05-01"}
+	rapid.Check(t, func(t *rapid.T) {
+		var grants []quota.Grant
+		for i := range rapid.IntRange(1, 4).Draw(t, "grants") {
+			g := quota.Grant{
+				Name: string(rune('a' + i)), Limit: "month", Amount: quota.Amount(rapid.IntRange(1, 100).Draw(t, "amount")),
+				From:     onDay("2026-01-01").AddDate(0, 0, rapid.IntRange(0, 100).Draw(t, "from")),
+				Priority: rapid.IntRange(-2, 2).Draw(t, "priority"),
+			}
+			if rapid.Bool().Draw(t, "ends") {
+				g.Until = g.From.AddDate(0, 0, rapid.IntRange(1, 100).Draw(t, "until"))
+			}
+			grants = append(grants, g)
+		}
+		account := quota.Account{Name: "acme", Plan: "pro", Grants: grants}
+		policy, err := quota.NewPolicy(
+			[]quota.Plan{{Name: "pro", Limits: []quota.Limit{{Name: "month", Meter: "tokens", Kind: quota.KindQuota, Max: 100, Period: quota.PeriodMonth}}}},
+			nil, []quota.Account{account}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := map[string]quota.Amount{}
+		used := map[string]quota.Amount{}
+		var known []quota.GrantUse
+		// Every day someone uses all that is allowed, or a part, and the keeper
+		// looks.
+		for at := onDay(months[0]); at.Before(onDay(months[4])); at = at.AddDate(0, 0, 1) {
+			uses, err := policy.Settle(at, at.Add(-25*time.Hour), 10, func(asked []quota.Settling) ([]quota.Amount, error) {
+				var amounts []quota.Amount
+				for _, a := range asked {
+					amounts = append(amounts, used[a.Period.Key])
+				}
+				return amounts, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, use := range uses {
+				known = slices.DeleteFunc(known, func(k quota.GrantUse) bool { return k.Grant == use.Grant && k.Period == use.Period })
+				known = append(known, use)
+			}
+			if policy, err = policy.With(nil, known); err != nil {
+				t.Fatal(err)
+			}
+			applied, err := policy.Applied("acme", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			period := policy.Accounts["acme"].PeriodAt(quota.PeriodMonth, at)
+			left := policy.Allowance(policy.Accounts["acme"], applied[0], period, at).Max - used[period.Key]
+			if left > 0 {
+				used[period.Key] += quota.Amount(rapid.IntRange(0, int(left)).Draw(t, "use"))
+			}
+		}
+		var own, all quota.Amount
+		for _, amount := range used {
+			own += 100
+			all += amount
+		}
+		for _, g := range grants {
+			own += g.Amount
+		}
+		if all > own {
+			t.Fatalf("%d was used in %d months of 100 with grants of %v", all, len(used), grants)
+		}
+		for _, use := range known {
+			total[use.Grant] += use.Covered
+		}
+		for _, g := range grants {
+			if total[g.Name] > g.Amount {
+				t.Fatalf("grant %s of %d covered %d", g.Name, g.Amount, total[g.Name])
+			}
+		}
+	})
+}
+
+func TestBadGrants(t *testing.T) {
+	good := quota.Grant{Name: "g", Limit: "month", Amount: 1, From: onDay("2026-01-01")}
+	for want, change := range map[string]func(*quota.Grant){
+		"grants.g.amount: 0 is not between 1":                 func(g *quota.Grant) { g.Amount = 0 },
+		"grants.g.limit: the account has no quota":            func(g *quota.Grant) { g.Limit = "year" },
+		"grants.g.priority: 101 is not between -100 and 100":  func(g *quota.Grant) { g.Priority = 101 },
+		"grants.g.until: 2026-01-01T00:00:00Z is not after":   func(g *quota.Grant) { g.Until = g.From },
+		"grants.g.scope: the quota \"month\" has one counter": func(g *quota.Grant) { g.Scope = "team=a" },
+		"grants.g.amount: the quota \"month\" counts tokens":  func(g *quota.Grant) { g.Money = true },
+		"grants.g.reason: it contains a control character":    func(g *quota.Grant) { g.Reason = "\x07" },
+		"grants[0].name: \"G\" is not a name":                 func(g *quota.Grant) { g.Name = "G" },
+	} {
+		bad := good
+		change(&bad)
+		_, err := quota.NewPolicy(
+			[]quota.Plan{{Name: "pro", Limits: []quota.Limit{{Name: "month", Meter: "tokens", Kind: quota.KindQuota, Max: 1, Period: quota.PeriodMonth}}}},
+			nil, []quota.Account{{Name: "acme", Plan: "pro", Grants: []quota.Grant{bad}}}, 1)
+		if err == nil || !strings.Contains(err.Error(), "accounts.acme."+want) {
+			t.Errorf("got %v, want accounts.acme.%s", err, want)
+		}
+	}
+}
+
+func TestPricesByInstant(t *testing.T) {
+	rates := func(input int64) map[string]quota.NanoUSD {
+		return map[string]quota.NanoUSD{"input": quota.NanoUSD(input), "output": 2}
+	}
+	prices := []quota.ModelPrice{
+		{Provider: "openai", Model: "m", From: onDay("2026-03-01"), Rates: rates(3)},
+		{Provider: "openai", Model: "m", From: onDay("2026-01-01"), Rates: rates(1)},
+		{Provider: "openai", Model: "n", From: onDay("2026-02-01"), Rates: rates(9)},
+	}
+	policy, err := grantedPolicy(t, 1).With(prices, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Time]quota.NanoUSD{
+		onDay("2026-01-01").Add(-1): 0, onDay("2026-01-01"): 1, onDay("2026-03-01").Add(-1): 1, onDay("2026-03-01"): 3,
+	} {
+		got, stated := policy.PriceAt("openai", "m", at)
+		if stated != (want != 0) || got.Rates["input"] != want {
+			t.Errorf("at %s: %v, want %d", at, got, want)
+		}
+	}
+	for want, bad := range map[string]quota.ModelPrice{
+		`.output: it is missing`:       {Provider: "p", Model: "m", From: onDay("2026-01-01"), Rates: map[string]quota.NanoUSD{"input": 1}},
+		`.from: it is missing`:         {Provider: "p", Model: "m", Rates: rates(1)},
+		`.input: -$0.000000001 is not`: {Provider: "p", Model: "m", From: onDay("2026-01-01"), Rates: rates(-1)},
+		`two prices begin at`:          prices[0],
+	} {
+		if _, err := grantedPolicy(t, 1).With(append([]quota.ModelPrice{bad}, prices...), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
