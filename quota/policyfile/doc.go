@@ -1,7 +1,7 @@
-// Package policyfile reads and writes plans, pools and accounts as YAML, the
-// language of "budgetd apply".
+// Package policyfile reads and writes plans, pools, accounts and prices as YAML,
+// the language of "budgetd apply".
 //
-// A file states any of three maps:
+// A file states any of four maps:
 //
 //	plans:
 //	  pro:
@@ -20,6 +20,11 @@
 //	    anchor_day: 15
 //	    limits:                      # replace the plan's of the same name, or add
 //	      - {name: requests, meter: requests, rate: 1200/min}
+//	    grants:                      # add to a quota for a while
+//	      - {name: welcome, limit: spend, amount: $50, until: 2027-03-01}
+//	prices:                          # US dollars per million tokens
+//	  openai/gpt-4o-mini:
+//	    - {from: 2026-12-01, input: $0.15, output: $0.60}
 //
 // Amounts and rates are written as quota.ParseAmount and quota.ParseRate read
 // them; money, with $, goes with meter cost and with no other. The words of a
@@ -30,6 +35,8 @@
 //   - rate and burst: a token bucket; burst is the rate's amount unless stated.
 //   - max: slots; goes with meter in_flight.
 //   - amount and period (day, week, month, year): a quota.
+//   - soft: true for a quota that never refuses.
+//   - alert_at: percents of a quota's amount.
 //   - per: labels that split the limit into counters. account may be listed in
 //     a plan and is implied.
 //   - match: which calls, by label: a value or a list of them. A * at the end

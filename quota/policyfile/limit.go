@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
@@ -19,7 +20,7 @@ type wordList struct {
 var (
 	commonWords = []string{"per", "match", "costs", "when_down", "on_expiry", "hold"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max"}, commonWords...), "tokens"}
-	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period"}, commonWords...), "spend"}
+	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
 	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max"}, commonWords...), ""}
 )
 
@@ -27,7 +28,7 @@ var (
 func elsewhere(words wordList, key string) string {
 	isQuota := slices.Contains(words.keys, "amount")
 	switch key {
-	case "amount", "period", "quotas":
+	case "amount", "period", "quotas", "soft", "alert_at":
 		if !slices.Contains(words.keys, "name") {
 			return "a pool with a quota is not supported by this version; state a rate or a max"
 		}
@@ -86,6 +87,13 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 	if field, stated := fields["on_expiry"]; stated {
 		word, _ := r.word(field, []string{string(quota.ExpiryGiveBack), string(quota.ExpiryCharge)}, nil)
 		limit.OnExpiry = quota.ExpiryRule(word)
+	}
+	if field, stated := fields["soft"]; stated {
+		word, _ := r.word(field, []string{"true", "false"}, nil)
+		limit.Soft = word == "true"
+	}
+	if field, stated := fields["alert_at"]; stated {
+		limit.AlertAt = r.percents(field)
 	}
 	if field, stated := fields["hold"]; stated {
 		r.word(field, []string{"worst_case"}, []string{"forecast"})
@@ -152,6 +160,27 @@ func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry,
 	case !misplaced:
 		r.fault(e.token, e.path+".rate", "neither rate nor max is stated; write a rate such as 600/min, or max for calls in flight")
 	}
+}
+
+// percents reads a list of whole percents.
+func (r *reader) percents(field entry) []int {
+	const want = "percents of the amount, such as [50%, 80%, 100%]"
+	elements, _ := r.list(field.value, field.path, want)
+	var percents []int
+	for _, element := range elements {
+		text, ok := r.text(element, want)
+		if !ok {
+			continue
+		}
+		digits, percent := strings.CutSuffix(text, "%")
+		n, err := strconv.Atoi(digits)
+		if !percent || err != nil || strconv.Itoa(n) != digits {
+			r.fault(element.token, element.path, "%s is not a whole percent; write one with its sign, such as 80%%", show(text))
+			continue
+		}
+		percents = append(percents, n)
+	}
+	return percents
 }
 
 func (r *reader) amount(e entry, meter quota.Meter) (quota.Amount, bool) {

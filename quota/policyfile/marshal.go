@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/budgetd/budgetd/quota"
@@ -23,7 +24,7 @@ func Marshal(d *Document) ([]byte, error) {
 	switch {
 	case len(d.Plans) > 0:
 		b.WriteString("plans:\n")
-	case len(d.Pools)+len(d.Accounts) == 0:
+	case len(d.Pools)+len(d.Accounts)+len(d.Prices) == 0:
 		b.WriteString("plans: {}\n")
 	}
 	for _, plan := range d.Plans {
@@ -51,11 +52,53 @@ func Marshal(d *Document) ([]byte, error) {
 			fmt.Fprintf(&b, "    anchor_day: %d\n", account.AnchorDay)
 		}
 		writeLimits(&b, account.Overrides)
+		for i, grant := range account.Grants {
+			if i == 0 {
+				b.WriteString("    grants:\n")
+			}
+			fmt.Fprintf(&b, "      - %s\n", flowGrant(grant))
+		}
 	}
+	if len(d.Prices) > 0 {
+		b.WriteString("prices:\n")
+	}
+	writePrices(&b, d.Prices)
 	if _, err := Parse(b.Bytes()); err != nil {
 		return nil, fmt.Errorf("the policy can't be written as a file: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+func flowGrant(grant quota.Grant) string {
+	meter := quota.MeterRequests
+	if grant.Money {
+		meter = quota.MeterCost
+	}
+	var fields flow
+	fields.add("name", scalar(grant.Name))
+	fields.add("limit", scalar(grant.Limit))
+	fields.add("amount", quota.FormatAmount(meter, grant.Amount))
+	for _, text := range []struct{ key, value string }{
+		{"scope", grant.Scope}, {"from", formatInstant(grant.From)}, {"until", formatInstant(grant.Until)},
+	} {
+		if text.value != "" {
+			fields.add(text.key, scalar(text.value))
+		}
+	}
+	if grant.Priority != 0 {
+		fields.add("priority", strconv.Itoa(grant.Priority))
+	}
+	if grant.Reason != "" {
+		fields.add("reason", scalar(grant.Reason))
+	}
+	return fields.String()
+}
+
+func formatInstant(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
 }
 
 func writeLimits(b *bytes.Buffer, all []quota.Limit) {
@@ -102,6 +145,16 @@ func flowLimit(limit quota.Limit, named bool) string {
 	case quota.KindQuota:
 		fields.add("amount", quota.FormatAmount(limit.Meter, limit.Max))
 		fields.add("period", scalar(string(limit.Period)))
+		if limit.Soft {
+			fields.add("soft", "true")
+		}
+		if len(limit.AlertAt) > 0 {
+			percents := make([]string, len(limit.AlertAt))
+			for i, percent := range limit.AlertAt {
+				percents[i] = strconv.Itoa(percent) + "%"
+			}
+			fields.add("alert_at", "["+strings.Join(percents, ", ")+"]")
+		}
 	}
 	if len(limit.Per) > 0 {
 		fields.add("per", flowList(limit.Per))

@@ -27,7 +27,7 @@ func Parse(data []byte) (*Document, error) {
 }
 
 func (r *reader) document(root ast.Node) *Document {
-	const want = "plans, pools or accounts"
+	const want = "plans, pools, accounts or prices"
 	d := &Document{}
 	if root == nil {
 		r.fault(nil, "", "the file states nothing; write %s", want)
@@ -54,6 +54,11 @@ func (r *reader) document(root ast.Node) *Document {
 			for _, e := range accounts {
 				d.Accounts = append(d.Accounts, r.account(e))
 			}
+		case "prices":
+			models, _ := r.mapping(section.value, section.path, "provider/model with their prices")
+			for _, e := range models {
+				d.Prices = append(d.Prices, r.prices(e)...)
+			}
 		default:
 			r.refuse(section, unbuiltSections, want)
 		}
@@ -65,29 +70,25 @@ func (r *reader) document(root ast.Node) *Document {
 // instead.
 var (
 	unbuiltSections = map[string]string{
-		"prices": "leave it out",
-		"keys":   "make keys with budgetd key create",
-		"grants": "leave it out",
+		"keys":   "keys are secrets: make them with budgetd key create",
+		"grants": "state them in their account",
 	}
 	unbuiltPlanWords = map[string]string{
 		"extends":  "state every limit in the plan",
-		"grants":   "leave it out",
+		"grants":   "state them in an account",
 		"rollover": "leave it out",
 	}
 	unbuiltAccountWords = map[string]string{
-		"grants":  "leave it out; state a larger quota for the account",
-		"top_ups": "leave it out; state a larger quota for the account",
+		"top_ups": "state them as grants",
 		"parent":  "leave it out",
 		"mode":    "leave it out; every limit is enforced",
 	}
 	unbuiltLimitWords = map[string]string{
 		"mode":           "leave it out; the limit is enforced",
 		"keep_for":       "leave it out; calls of every priority share the limit",
-		"alert_at":       "leave it out; watch the metrics instead",
-		"soft":           "leave it out; the limit is enforced",
 		"algorithm":      "leave it out; a rate is a token bucket",
 		"window":         "leave it out; state rate and burst",
-		"grants":         "leave it out; state a larger quota for the account",
+		"grants":         "state them in an account",
 		"rollover":       "leave it out",
 		"queue":          "leave it out; a refusal says when to come back",
 		"count_refusals": "leave it out; a refusal counts nothing",
@@ -146,7 +147,7 @@ func (r *reader) pool(e entry) quota.Pool {
 func (r *reader) account(e entry) quota.Account {
 	account := quota.Account{Name: e.key}
 	known := len(r.faults)
-	const want = "plan, time_zone, anchor_day, limits or quotas"
+	const want = "plan, time_zone, anchor_day, limits, quotas or grants"
 	entries, ok := r.mapping(e.value, e.path, want)
 	places := map[string]*token.Token{}
 	for _, field := range entries {
@@ -162,6 +163,8 @@ func (r *reader) account(e entry) quota.Account {
 			account.AnchorDay = int(r.count(field, 31, "a day of the month from 1 to 31"))
 		case "limits", "quotas":
 			r.limits(field, &account.Overrides, places)
+		case "grants":
+			account.Grants = r.grants(field, places)
 		default:
 			r.refuse(field, unbuiltAccountWords, want)
 		}

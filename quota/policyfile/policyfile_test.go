@@ -87,6 +87,14 @@ func parseFile(t *testing.T, name string) *policyfile.Document {
 	return document
 }
 
+func instant(text string) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
 func TestFullFile(t *testing.T) {
 	type match = map[string][]string
 	want := &policyfile.Document{
@@ -106,7 +114,7 @@ func TestFullFile(t *testing.T) {
 				{Name: "spend", Meter: "cost", Kind: quota.KindQuota, Max: 500_000_000_000, Period: quota.PeriodMonth, WhenDown: quota.DownClosed},
 				{Name: "day-tokens", Meter: "tokens", Kind: quota.KindQuota, Max: 10_000_000, Period: quota.PeriodDay, OnExpiry: quota.ExpiryGiveBack},
 				{Name: "week-cents", Meter: "cost", Kind: quota.KindQuota, Max: 250_000_000, Period: quota.PeriodWeek},
-				{Name: "year-requests", Meter: "requests", Kind: quota.KindQuota, Max: quota.MaxAmount, Period: quota.PeriodYear},
+				{Name: "year-requests", Meter: "requests", Kind: quota.KindQuota, Max: quota.MaxAmount, Period: quota.PeriodYear, Soft: true, AlertAt: []int{100, 50}},
 			}},
 		},
 		Pools: []quota.Pool{
@@ -118,7 +126,16 @@ func TestFullFile(t *testing.T) {
 			{Name: "solo", Plan: "free", Overrides: []quota.Limit{
 				{Name: "requests", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 5, Every: time.Second}},
 				{Name: "spend", Meter: "cost", Kind: quota.KindQuota, Max: 1_000_000_000, Period: quota.PeriodMonth},
+			}, Grants: []quota.Grant{
+				{Name: "promo", Limit: "spend", Amount: 50_000_000_000, Money: true, Priority: -1,
+					From: instant("2026-11-15T00:00:00Z"), Until: instant("2026-12-31T15:00:00.5Z"), Reason: "welcome: 50"},
+				{Name: "open", Limit: "spend", Amount: 1, Money: true},
 			}},
+		},
+		Prices: []quota.ModelPrice{
+			{Provider: "openai", Model: "gpt-4o-mini", From: instant("2026-01-01T00:00:00Z"), Rates: map[string]quota.NanoUSD{"input": 150_000_000, "output": 600_000_000}},
+			{Provider: "openai", Model: "gpt-4o-mini", From: instant("2026-12-01T09:30:00Z"), Rates: map[string]quota.NanoUSD{"input": 75_000_000, "output": 300_000_000, "cache_read": 0}},
+			{Provider: "router", Model: "meta/llama", From: instant("2026-01-01T00:00:00Z"), Rates: map[string]quota.NanoUSD{"input": 0, "output": 0}},
 		},
 	}
 	got := parseFile(t, "good/full.yaml")
@@ -158,7 +175,6 @@ func TestDesignExampleRefusedByName(t *testing.T) {
 		`line 6: plans.pro.limits[1].hold: forecast is not supported by this version; write worst_case`,
 		`line 6: plans.pro.limits[1].when_down: local is not supported by this version; write closed or open`,
 		`line 8: plans.pro.limits[3].mode: shadow is not supported by this version; leave it out; the limit is enforced`,
-		`line 11: plans.pro.quotas[0].alert_at: it is not supported by this version; leave it out; watch the metrics instead`,
 		`line 13: pools.openai-org.keep_for: it is not supported by this version; leave it out; calls of every priority share the limit`,
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
@@ -170,7 +186,6 @@ func TestDesignExampleWithoutThem(t *testing.T) {
 	text := strings.NewReplacer(
 		"hold: forecast, when_down: local", "hold: worst_case",
 		", mode: shadow", "",
-		", alert_at: [50%, 80%, 100%]", "",
 		", keep_for: {interactive: 20%}", "",
 	).Replace(design)
 	document, err := policyfile.Parse([]byte(text))
@@ -340,9 +355,40 @@ func drawDocument(t *rapid.T) *policyfile.Document {
 			TimeZone:  rapid.SampledFrom([]string{"", "UTC", "Asia/Tokyo"}).Draw(t, "zone"),
 			AnchorDay: rapid.IntRange(0, 31).Draw(t, "anchor"),
 			Overrides: drawLimits(t, name),
+			Grants:    drawGrants(t, name),
 		})
 	}
+	for _, model := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,3}/[ -~]{1,10}`), 0, 3, rapid.ID).Draw(t, "models") {
+		provider, model, _ := strings.Cut(model, "/")
+		price := quota.ModelPrice{Provider: provider, Model: model, Rates: map[string]quota.NanoUSD{}}
+		for _, class := range append([]string{"input", "output"}, rapid.SliceOfDistinct(rapid.SampledFrom(quota.PriceClasses[2:]), rapid.ID).Draw(t, "classes")...) {
+			price.Rates[class] = quota.NanoUSD(rapid.Int64Range(0, int64(quota.MaxPricePerMil)).Draw(t, "rate"))
+		}
+		for _, second := range rapid.SliceOfNDistinct(rapid.Int64Range(0, 1<<32), 1, 3, rapid.ID).Draw(t, "from") {
+			price.From = time.Unix(second, 0).UTC()
+			d.Prices = append(d.Prices, price)
+		}
+	}
 	return (&policyfile.Document{}).Merge(d) // sorted
+}
+
+func drawGrants(t *rapid.T, name *rapid.Generator[string]) []quota.Grant {
+	var grants []quota.Grant
+	for _, n := range rapid.SliceOfNDistinct(name, 0, 3, rapid.ID).Draw(t, "grants") {
+		g := quota.Grant{
+			Name: n, Limit: name.Draw(t, "quota"), Amount: quota.Amount(rapid.Int64Range(1, int64(quota.MaxAmount)).Draw(t, "amount")),
+			Money: rapid.Bool().Draw(t, "money"), Priority: rapid.IntRange(-100, 100).Draw(t, "priority"),
+			Scope: rapid.SampledFrom([]string{"", "team=a", "user=%2C,x"}).Draw(t, "scope"), Reason: rapid.StringMatching(`[ -~]{0,20}`).Draw(t, "reason"),
+		}
+		if rapid.Bool().Draw(t, "begins") {
+			g.From = time.UnixMicro(rapid.Int64Range(0, 1<<52).Draw(t, "from")).UTC()
+		}
+		if rapid.Bool().Draw(t, "ends") {
+			g.Until = time.UnixMicro(rapid.Int64Range(1<<52, 1<<53).Draw(t, "until")).UTC()
+		}
+		grants = append(grants, g)
+	}
+	return grants
 }
 
 func drawLimits(t *rapid.T, name *rapid.Generator[string]) []quota.Limit {
@@ -382,6 +428,8 @@ func drawLimit(t *rapid.T, name string, kind quota.Kind) quota.Limit {
 	case quota.KindQuota:
 		l.Max = amount.Draw(t, "max")
 		l.Period = rapid.SampledFrom([]quota.PeriodUnit{quota.PeriodDay, quota.PeriodWeek, quota.PeriodMonth, quota.PeriodYear}).Draw(t, "period")
+		l.Soft = rapid.Bool().Draw(t, "soft")
+		l.AlertAt = rapid.SliceOfNDistinct(rapid.IntRange(1, quota.MaxAlertPercent), 0, 4, rapid.ID).Draw(t, "alerts")
 	}
 	if kind != quota.KindSlots {
 		for range rapid.IntRange(0, 2).Draw(t, "costs") {
