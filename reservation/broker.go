@@ -77,6 +77,15 @@ type Config struct {
 	// 10 minutes unless set. It is raised, up to 24 h, to the longest time in
 	// which a bucket of the reservation fills.
 	Retention time.Duration
+	// Registered is how many open reservations this broker remembers, so that
+	// it can bring them back when the engine has lost its data: 100,000 unless
+	// set. Beyond, those whose lease ends first are left out. Below 0: none,
+	// for an engine that can't lose its data alone.
+	Registered int
+	// AuditRate is how many accounts a second an Auditor walks through in the
+	// background: 10 unless set. Below 0: none, and only what changes in the
+	// ledger is followed.
+	AuditRate float64
 	// ConfirmQueue bounds the confirmations that wait to reach the engine;
 	// 4,096 unless set. What does not fit is finished by a Sweeper.
 	ConfirmQueue int
@@ -105,6 +114,12 @@ func (c Config) withDefaults() Config {
 	if c.Retention <= 0 {
 		c.Retention = concurrency.DefaultRetention
 	}
+	if c.Registered == 0 {
+		c.Registered = 100_000
+	}
+	if c.AuditRate == 0 {
+		c.AuditRate = 10
+	}
 	if c.ConfirmQueue <= 0 {
 		c.ConfirmQueue = 4096
 	}
@@ -125,6 +140,9 @@ type Broker struct {
 	metrics  *metrics
 	confirms *confirmer
 	seeds    *seeder
+	registry *registry
+	restores *restorer
+	told     *toldVersions
 	skew     atomic.Int64 // microseconds by which the engine's clock is ahead of ours
 }
 
@@ -132,6 +150,10 @@ type Broker struct {
 func NewBroker(parts Parts, config Config) *Broker {
 	b := &Broker{Parts: parts, config: config.withDefaults()}
 	b.metrics = newMetrics(b.config.Registerer)
+	b.registry = newRegistry(b.config.Registered, b.metrics)
+	b.metrics.registered(b.config.Registerer, b.registry)
+	b.restores = newRestorer(b)
+	b.told = newToldVersions()
 	b.confirms = startConfirmer(b)
 	b.seeds = newSeeder(b)
 	return b
@@ -297,6 +319,8 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		case Granted:
 			if s := request.Settle; s != nil {
 				w.closed = Record{State: StateSettled, Rank: ledger.RankRefunded, Body: s.Body, Outcome: s.Outcome, ClosedAt: answer.Now}
+			} else if !w.dryRun {
+				b.registry.granted(w.token.ID, w.raw, w.key, w.body, answer.ExpiresAt)
 			}
 			return Decision{Grant: w.grant(answer)}, nil
 		case Refused:
@@ -373,6 +397,10 @@ func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
 		return Decision{}, fmt.Errorf("the reservation of this idempotency key can't be read: %w", err)
 	}
 	w.token, w.raw, w.closed = *token, answer.Record.Token, answer.Record
+	if answer.Record.State == StateHeld {
+		// The broker that granted it may be gone.
+		b.registry.granted(token.ID, w.raw, w.key, w.body, answer.Record.ExpiresAt)
+	}
 	g := &Grant{
 		Reservation:  tokenText(answer.Record.Token),
 		ExpiresAt:    answer.Record.ExpiresAt,
@@ -398,6 +426,9 @@ func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
 		return Decision{}, false
 	}
 	w.closed = record
+	if record.State == StateHeld {
+		b.registry.granted(w.token.ID, w.raw, w.key, w.body, record.ExpiresAt)
+	}
 	return Decision{Grant: w.grant(ReserveAnswer{ExpiresAt: record.ExpiresAt})}, true
 }
 

@@ -120,8 +120,10 @@ func (c *confirmer) confirm(ctx context.Context, job confirmation) bool {
 	}
 	if err != nil {
 		b.metrics.confirmsFailed.Inc()
+		return false
 	}
-	return err == nil
+	b.told.note(job.verdict.Usage)
+	return true
 }
 
 func (c *confirmer) ask(ctx context.Context, request ConfirmRequest) (ConfirmVerdict, error) {

@@ -31,6 +31,11 @@ type metrics struct {
 	sweepsFailed    prometheus.Counter
 	unreadable      prometheus.Counter
 	refusedClosings prometheus.Counter
+	unregistered    prometheus.Counter
+	spooled         prometheus.Counter
+	losses          prometheus.Counter
+	restores        *prometheus.CounterVec
+	audit           auditMetrics
 
 	limitNames boundedNames
 }
@@ -47,6 +52,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: "budgetd_reservation_" + name, Help: help}, labels)
 	}
 	return &metrics{
+		audit:     newAuditMetrics(f),
 		decisions: vector("decisions_total", "Answers to Reserve and Charge, by result, and for refusals by reason and limit.", "call", "result", "reason", "limit"),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "budgetd_reservation_call_duration_seconds", Help: "Time that a call took in the broker.", Buckets: durationBuckets,
@@ -64,9 +70,24 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		sweepsFailed:    counter("sweeps_failed_total", "Sweeps that met an error."),
 		unreadable:      counter("unreadable_total", "Records that could not be read back. Always 0 unless signing keys were lost."),
 		refusedClosings: counter("refused_closings_total", "Closings that the ledger refused for what they say. They are tried again; look at the log."),
+		unregistered:    counter("unregistered_total", "Open reservations that found the registry full and would not be brought back if the engine lost its data."),
+		spooled:         counter("spooled_total", "Closings that were answered from this node's disk while the ledger was away."),
+		losses:          counter("engine_losses_total", "Times that the engine was found to have lost data or to be rolled back."),
+		restores:        vector("restored_total", "Open reservations that were to be brought back after the engine lost data, by what became of it.", "result"),
 		limitNames:      boundedNames{known: map[string]bool{}},
 	}
 }
+
+// registered exports how many reservations the registry has.
+func (m *metrics) registered(registerer prometheus.Registerer, r *registry) {
+	promauto.With(registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "budgetd_reservation_registered_reservations", Help: "Open reservations that this broker would bring back if the engine lost its data.",
+	}, func() float64 { return float64(r.size()) })
+}
+
+// restored counts one reservation: "restored", "known" (the engine had it),
+// "ended" (its lease had) or "failed" (it is tried again).
+func (m *metrics) restored(result string) { m.restores.WithLabelValues(result).Inc() }
 
 func (m *metrics) decided(call string, took time.Duration, d Decision, err error) {
 	m.duration.WithLabelValues(call).Observe(took.Seconds())

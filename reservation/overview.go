@@ -145,14 +145,11 @@ func mayMatch(limit *quota.Limit, labels map[string]string) bool {
 //
 // Errors: *InvalidError, ErrNotFound, ErrUnavailable, ledger errors.
 func (b *Broker) Reservation(ctx context.Context, reservation string) (Story, error) {
-	token, _, err := b.open(reservation)
+	token, raw, err := b.open(reservation)
 	if err != nil {
 		return Story{}, err
 	}
-	story := Story{
-		Reservation: reservation, Account: token.Account, Labels: token.Labels, Minted: token.ID.Minted(),
-		Degraded: token.Degraded, Holds: token.shown(nil), PriceVersion: token.PriceVersion,
-	}
+	story := token.story(raw)
 	engine, cancel := context.WithTimeout(ctx, b.config.Deadline)
 	record, err := b.Store.Lookup(engine, token.Account, token.ID)
 	cancel()
@@ -192,7 +189,7 @@ func (b *Broker) storyClosing(ctx context.Context, token *reservationToken, reco
 	if err == nil && closing.Rank >= record.Rank {
 		return closing, true, nil
 	}
-	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) && (record.Rank == 0 || !errors.Is(err, ledger.ErrUnavailable)) {
 		return ledger.Closing{}, false, err
 	}
 	if record.Rank == 0 { // held, or ended and not reclaimed yet, or unknown

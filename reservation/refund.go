@@ -99,6 +99,7 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage) (R
 		replayed = replayed || !verdict.Posted
 		record.Body, record.Outcome, record.Late, record.ClosedAt = verdict.Body, verdict.Outcome, verdict.Late, verdict.ClosedAt
 	}
+	b.registry.closed(token.ID)
 	if record.Body != body {
 		return Receipt{}, ErrConflict
 	}
@@ -138,52 +139,22 @@ func (b *Broker) settleInEngine(ctx context.Context, token *reservationToken, ra
 }
 
 // append posts a closing and, when the ledger has decided, lets the engine know
-// off the caller's path.
+// off the caller's path. A closing that this node keeps for the ledger stays
+// unposted in the engine until the ledger has it: see Drained.
 func (b *Broker) append(ctx context.Context, token *reservationToken, raw []byte, closing ledger.Closing) (ledger.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
 	defer cancel()
-	verdicts, err := b.Ledger.Append(ctx, []ledger.Closing{closing})
+	verdicts, err := b.Ledger.Append(ledger.WithToken(ctx, raw), []ledger.Closing{closing})
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ledger.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
 	}
 	if err != nil {
 		return ledger.Verdict{}, err
 	}
+	if verdicts[0].Spooled {
+		b.metrics.spooled.Inc()
+		return verdicts[0], nil
+	}
 	b.confirms.enqueue(confirmation{token: token, raw: raw, verdict: verdicts[0]})
 	return verdicts[0], nil
-}
-
-// Renew extends a reservation's lease to now + lease, if that is later, and
-// returns its end. lease nil means the lease that it was made with.
-//
-// Errors: *InvalidError, ErrNotFound, ErrNotHeld, ErrUnavailable.
-func (b *Broker) Renew(ctx context.Context, reservation string, lease *time.Duration) (time.Time, error) {
-	token, _, err := b.open(reservation)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if token.Charge {
-		return time.Time{}, fmt.Errorf("a charge is settled from the start: %w", ErrNotHeld)
-	}
-	renewed := token.Lease
-	if lease != nil {
-		if renewed, err = checkedLease(*lease); err != nil {
-			return time.Time{}, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)
-	defer cancel()
-	answer, err := b.Store.Renew(ctx, RenewRequest{Account: token.Account, ID: token.ID, Lease: renewed})
-	if err != nil {
-		return time.Time{}, err
-	}
-	b.metrics.reclaimed(answer.Reclaimed)
-	b.metrics.renewed(answer.State)
-	switch answer.State {
-	case StateHeld:
-		return answer.ExpiresAt, nil
-	case StateUnknown:
-		return time.Time{}, fmt.Errorf("the engine does not know this reservation: %w", ErrNotHeld)
-	}
-	return time.Time{}, ErrNotHeld
 }

@@ -11,6 +11,9 @@ import (
 // MaxOpenPage is how many open reservations one call of [Store.Open] returns.
 const MaxOpenPage = 1000
 
+// MaxCursorBytes bounds the cursor of a page.
+const MaxCursorBytes = 256
+
 // RestoreRequest brings back an open reservation after the engine lost its
 // data. The broker that made it knows it, or a caller shows its token.
 //
@@ -154,6 +157,7 @@ type CounterAudit struct {
 type AuditAnswer struct {
 	Counters []CounterAudit
 	Records  int  // open, or waiting for the ledger
+	Waiting  int  // of them, those that wait for the ledger; 0 with TooMany
 	TooMany  bool // more than MaxAuditRecords: nothing was added up or repaired; sums are 0
 	Now      time.Time
 }

@@ -3,11 +3,16 @@ package reservation_test
 import (
 	"context"
 	"database/sql"
+	"log/slog"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/budgetd/budgetd/estimator"
 	"github.com/budgetd/budgetd/ledger"
@@ -31,6 +36,9 @@ type rig struct {
 	ledger  *swappedLedger
 	policy  *fixedPolicy
 	sweeper *reservation.Sweeper
+
+	config   reservation.Config // of brokers to be started, beside what start fills in
+	registry *prometheus.Registry
 }
 
 type fixedPolicy struct{ atomic.Pointer[quota.Policy] }
@@ -58,6 +66,7 @@ type swappedStore struct {
 	silent     atomic.Bool // calls fail without any effect
 	loseAnswer atomic.Bool // calls have their effect and their answer is lost, once
 	noConfirm  atomic.Bool // Confirm fails without any effect
+	noRestore  atomic.Bool // Restore fails without any effect
 }
 
 // swap puts another engine in: what the old one knew is lost.
@@ -102,6 +111,9 @@ func (s *swappedStore) Seed(ctx context.Context, r reservation.SeedRequest) (boo
 }
 
 func (s *swappedStore) Restore(ctx context.Context, r reservation.RestoreRequest) (reservation.RestoreVerdict, error) {
+	if s.noRestore.Load() {
+		return 0, reservation.ErrUnavailable
+	}
 	return carried(s, func(e reservation.Store) (reservation.RestoreVerdict, error) { return e.Restore(ctx, r) })
 }
 
@@ -177,13 +189,44 @@ func newRig(tb testing.TB, policyYAML string) *rig {
 	r.setPolicy(policyYAML)
 	r.engine = &swappedStore{engine: r.newEngine()}
 	r.ledger = &swappedLedger{Ledger: newLedger(tb)}
-	r.Broker = reservation.NewBroker(
-		reservation.Parts{Store: r.engine, Ledger: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey},
-		reservation.Config{Now: r.clock.Now, Deadline: 5 * time.Second},
-	)
-	tb.Cleanup(func() { r.Close(context.Background()) })
-	r.sweeper = reservation.NewSweeper(r.Broker)
+	r.start(r.ledger)
 	return r
+}
+
+// start makes the broker of the rig, with a ledger in front of the rig's own.
+func (r *rig) start(front ledger.Ledger) {
+	r.registry = prometheus.NewRegistry()
+	config := r.config
+	config.Now, config.Deadline, config.Registerer = r.clock.Now, 5*time.Second, r.registry
+	config.Logger = slog.New(slog.NewTextHandler(r.tb.Output(), nil))
+	r.Broker = reservation.NewBroker(
+		reservation.Parts{Store: r.engine, Ledger: front, Poster: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey},
+		config,
+	)
+	broker := r.Broker
+	r.tb.Cleanup(func() { broker.Close(context.Background()) })
+	r.sweeper = reservation.NewSweeper(r.Broker)
+}
+
+// metric reads one value; labels are name=value pairs in order of name.
+func (r *rig) metric(name string, labels ...string) float64 {
+	r.tb.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var have []string
+			for _, label := range m.GetLabel() {
+				have = append(have, label.GetName()+"="+label.GetValue())
+			}
+			if family.GetName() == name && slices.Equal(have, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
 }
 
 // oneEstimator is shared: it is immutable, and reading the catalogue takes time.
@@ -307,6 +350,24 @@ func (r *rig) settled() {
 			if more, err = r.sweeper.Sweep(context.Background()); err != nil {
 				r.tb.Fatalf("Sweep: %v", err)
 			}
+		}
+	}
+}
+
+// settledWithin waits until confirmations on their way have arrived, and sweeps
+// once after that span.
+func (r *rig) settledWithin(span time.Duration) {
+	r.tb.Helper()
+	r.clock.Add(span)
+	r.eventually("nothing is unposted", func() bool { return r.overview(nil)["budget"].Level.Unposted == 0 })
+}
+
+// eventually waits for what happens off the callers' path.
+func (r *rig) eventually(what string, happened func() bool) {
+	r.tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !happened(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			r.tb.Fatalf("in 20 s it did not happen that %s", what)
 		}
 	}
 }

@@ -18,10 +18,12 @@ const SweepInterval = 250 * time.Millisecond
 // sweepBatch is how many closings one Sweep hands out.
 const sweepBatch = 256
 
-// Sweeper ends the leases of idle accounts, and finishes closings that a broker
-// left behind: any node may do it, any number of times.
+// Sweeper ends the leases of idle accounts, finishes closings that a broker
+// left behind, and notices when the engine has lost its data: any node may do
+// it, any number of times.
 type Sweeper struct {
 	broker *Broker
+	rest   ledgerRest
 }
 
 // NewSweeper makes a Sweeper that uses the broker's engine and ledger.
@@ -40,6 +42,11 @@ const (
 func (s *Sweeper) Run(ctx context.Context) {
 	var finishing sync.WaitGroup
 	defer finishing.Wait()
+	restore := func() {
+		if s.broker.restores.waits() {
+			finishing.Go(func() { s.broker.restores.run(ctx) })
+		}
+	}
 	room := make(chan struct{}, finishBatches)
 	ticker := time.NewTicker(SweepInterval)
 	defer ticker.Stop()
@@ -58,6 +65,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 			if len(answer.Pending) > 0 {
 				s.finishApart(ctx, answer.Pending, room, &finishing)
 			}
+			restore()
 			// More without any progress would be the same again at once.
 			again = err == nil && answer.More && (answer.Expired > 0 || len(answer.Pending) > 0)
 		}
@@ -83,14 +91,17 @@ func (s *Sweeper) finishApart(ctx context.Context, pending []Pending, room chan 
 	})
 }
 
-// Sweep does one round: ends leases, posts the closings that wait and confirms
-// them. It reports whether more was due. What fails is due again by itself, and
-// keeps nothing else from being finished.
+// Sweep does one round: ends leases, brings back open reservations if the engine
+// has lost its data, posts the closings that wait and confirms them. It reports
+// whether more was due. What fails is due again by itself, and keeps nothing
+// else from being finished. While the ledger is away nothing is posted, and
+// that is no error.
 func (s *Sweeper) Sweep(ctx context.Context) (more bool, err error) {
 	answer, err := s.visit(ctx)
 	if err != nil {
 		return false, err
 	}
+	s.broker.restores.run(ctx)
 	return answer.More, s.finish(ctx, answer.Pending)
 }
 
@@ -102,21 +113,39 @@ func (s *Sweeper) visit(ctx context.Context) (SweepAnswer, error) {
 	if err != nil {
 		s.broker.metrics.sweepsFailed.Inc()
 	}
+	s.broker.restores.saw(answer.Epoch)
+	s.broker.registry.trim(s.broker.now())
 	s.broker.metrics.reclaimed(answer.Expired)
 	return answer, err
 }
 
 // finish posts and confirms closings, each by a call of its own: the group
 // commit makes few transactions of them, and one that the ledger refuses holds
-// up no other.
+// up no other. While the ledger is away one closing now and then finds out
+// whether it is back; the rest is due again by itself.
 func (s *Sweeper) finish(ctx context.Context, pending []Pending) error {
+	if len(pending) == 0 {
+		return nil
+	}
+	switch now := s.broker.config.Now(); s.rest.allows(now) {
+	case restOver:
+		err := s.finishOne(ctx, pending[0])
+		if s.rest.note(now, err); errors.Is(err, ledger.ErrUnavailable) {
+			return nil
+		}
+		pending = pending[1:]
+	case resting:
+		return nil
+	}
 	workers := errgroup.Group{}
 	workers.SetLimit(finishWorkers)
 	var mu sync.Mutex
 	var failed error
 	for _, p := range pending {
 		workers.Go(func() error {
-			if err := s.finishOne(ctx, p); err != nil {
+			err := s.finishOne(ctx, p)
+			s.rest.note(s.broker.config.Now(), err)
+			if err != nil {
 				mu.Lock()
 				failed = err
 				mu.Unlock()
@@ -141,7 +170,7 @@ func (s *Sweeper) finishOne(ctx context.Context, p Pending) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
 	defer cancel()
-	verdicts, err := b.Ledger.Append(ctx, []ledger.Closing{closing})
+	verdicts, err := b.poster().Append(ctx, []ledger.Closing{closing})
 	if err != nil {
 		if !errors.Is(err, ledger.ErrUnavailable) && ctx.Err() == nil {
 			b.metrics.refusedClosings.Inc()
