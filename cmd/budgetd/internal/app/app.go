@@ -96,6 +96,7 @@ type App struct {
 	running    sync.WaitGroup // what background ends
 	serving    sync.WaitGroup // what closing the servers ends
 	broker     *reservation.Broker
+	auditor    *reservation.Auditor
 	closers    []closer // in the order in which things were opened
 
 	close    sync.Once
@@ -192,11 +193,14 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		LedgerDeadline: c.LedgerDeadline,
 		Lease:          c.Lease,
 		Retention:      c.Retention,
+		Registered:     a.registered(),
+		AuditRate:      float64(orNone(c.AuditRate)),
 		Now:            options.Clock,
 		Registerer:     a.registry,
 		Logger:         a.log,
 	})
 	a.opened("the broker", a.closeBroker)
+	a.auditor = reservation.NewAuditor(a.broker)
 	a.readiness = ops.NewReadiness(
 		ops.Check{Name: "engine", Do: engine.Ping},
 		ops.Check{Name: "ledger", Do: books.Ping},
@@ -224,6 +228,24 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		announceAdminKey(options.Out, secret)
 	}
 	return a, nil
+}
+
+// registered is how many open reservations the broker remembers. An engine in
+// this process loses its data only with them.
+func (a *App) registered() int {
+	if !a.config.Redis.IsSet() {
+		return -1
+	}
+	return orNone(a.config.RestoreMax)
+}
+
+// orNone turns a 0 that an operator stated, which would stand for the default,
+// into what stands for none.
+func orNone(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 func (a *App) goOn(work func()) { a.running.Go(work) }

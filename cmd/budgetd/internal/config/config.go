@@ -32,6 +32,9 @@ type Config struct {
 	Lease          time.Duration
 	Retention      time.Duration
 
+	RestoreMax int // open reservations remembered
+	AuditRate  int // accounts a second; 0: no audits in the background
+
 	MaxInFlight     int // calls
 	MaxRequestBytes int // bytes
 

@@ -66,6 +66,8 @@ const (
 	maxShutdownGrace                       = 10 * time.Minute
 	minMaxInFlight, maxMaxInFlight         = 16, 1_000_000
 	minMaxRequestBytes, maxMaxRequestBytes = 64 << 10, 64 << 20
+	maxRestoreMax                          = 10_000_000
+	maxAuditRate                           = 1000
 )
 
 var settings = []Setting{
@@ -215,6 +217,22 @@ var settings = []Setting{
 		standard: fixed("10m"),
 		set:      duration(func(c *Config) *time.Duration { return &c.Retention }, concurrency.MinRetention, concurrency.MaxRetention),
 		get:      func(c *Config) string { return shortDuration(c.Retention) },
+	},
+	{
+		Name: "restore_max", Type: "number", Bound: "0 to 10000000",
+		Usage:    "open reservations to bring back when Redis lost its data, a `number`",
+		Doc:      "How many open reservations this broker remembers, so that it can bring them back when Redis has lost its data or was rolled back. Each takes about half a kilobyte of memory. Beyond it those whose lease ends first are left out. 0: none. Without redis there is nothing to bring back and none are remembered.",
+		standard: fixed("100000"),
+		set:      number(func(c *Config) *int { return &c.RestoreMax }, 0, maxRestoreMax),
+		get:      func(c *Config) string { return strconv.Itoa(c.RestoreMax) },
+	},
+	{
+		Name: "audit_rate", Type: "number", Bound: "0 to 1000",
+		Usage:    "accounts a second that are audited in the background, a `number`",
+		Doc:      "How many accounts a second are audited in the background, at most: usage rows against the engine's counters, counters against the records they count, and at a tenth of the rate the entries of the ledger. An audit never takes more than a hundredth of the time of what it reads. 0: none; newer usage rows are still brought to the engine, and \"budgetd audit\" works.",
+		standard: fixed("10"),
+		set:      number(func(c *Config) *int { return &c.AuditRate }, 0, maxAuditRate),
+		get:      func(c *Config) string { return strconv.Itoa(c.AuditRate) },
 	},
 	{
 		Name: "max_in_flight", Type: "number", Bound: "16 to 1000000",
