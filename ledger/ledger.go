@@ -108,8 +108,9 @@ type Verdict struct {
 // An error that wraps ErrUnavailable leaves the outcome unknown, except ErrBusy
 // and ErrClosed; any other error means that nothing was written and that the
 // same call can't succeed: it wraps ErrInvalid where a closing is out of the
-// bounds that Closing.Validate states, and is the store's own where a usage row
-// would leave 64 bits or the books are damaged. At most MaxAppend closings.
+// bounds that Closing.Validate states, ErrTooOld where its month is not kept any
+// more, and is the store's own where a usage row would leave 64 bits or the books
+// are damaged. At most MaxAppend closings.
 type Appender interface {
 	Append(ctx context.Context, closings []Closing) ([]Verdict, error)
 }
@@ -127,7 +128,8 @@ type Ledger interface {
 	// At most limit rows (1 to MaxAccountUsage).
 	AccountUsage(ctx context.Context, account, period string, limit int) ([]Usage, error)
 
-	// Closing returns the closing of a reservation, or ErrNotFound. Its lines
+	// Closing returns the closing of a reservation, or ErrNotFound, also where
+	// its month is not kept any more. Its lines
 	// are what the reservation is charged now, in the order of
 	// UsageKey.Compare: a row that an earlier closing charged and the winner
 	// did not is a line of 0. Times are in UTC, to the microsecond.
@@ -152,5 +154,5 @@ type Ledger interface {
 // Mismatch is a usage row whose value is not the sum of its entries.
 type Mismatch struct {
 	Usage
-	Entries quota.Amount // the sum of the entries
+	Entries quota.Amount // the sum of the entries, those of months that have left the ledger included
 }

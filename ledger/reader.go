@@ -119,8 +119,9 @@ type Maintenance struct {
 type Maintainer interface {
 	// Maintain does a bounded piece of what is due at the instant: it makes
 	// months ahead, folds deltas into rollups, and with a retention above 0
-	// detaches the partitions of months that ended before now - retention. What
-	// is detached stays a table of its own, and is not part of the ledger any
-	// more: the sums of usage rows carry what it held.
+	// detaches the partitions of months that ended before now - retention, which
+	// is 0 or at least MinRetention. What is detached stays a table of its own,
+	// and is not part of the ledger any more: the sums of usage rows carry what
+	// it held. An engine without partitions keeps every month.
 	Maintain(ctx context.Context, now time.Time, retention time.Duration) (Maintenance, error)
 }

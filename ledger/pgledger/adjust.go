@@ -28,7 +28,7 @@ func (l *Ledger) Adjust(ctx context.Context, a ledger.Adjustment) (ledger.Usage,
 	defer l.calls.Done()
 	const doing = "post an adjustment"
 	month := ledger.MonthOf(a.At)
-	if err := l.months.make(ctx, l.pool, month); err != nil {
+	if _, err := l.months.make(ctx, l.pool, month); err != nil {
 		return ledger.Usage{}, false, wrap(doing, err)
 	}
 	var usage ledger.Usage
@@ -48,7 +48,7 @@ func (l *Ledger) Adjust(ctx context.Context, a ledger.Adjustment) (ledger.Usage,
 	if isMissingPartition(err) {
 		// Somebody dropped or detached the partition since we looked.
 		if err = l.months.load(ctx, l.pool); err == nil {
-			err = l.months.make(ctx, l.pool, month)
+			_, err = l.months.make(ctx, l.pool, month)
 		}
 		if err == nil {
 			err = write()

@@ -18,6 +18,7 @@ const (
 	codeInvalidText       = "22P02"
 	codeUndefinedTable    = "42P01"
 	codeUndefinedFunction = "42883"
+	codeTooOld            = "BUD01" // our own: see 0005_retention.sql
 	classDataException    = "22"
 	classIntegrity        = "23"
 )
@@ -41,6 +42,8 @@ func wrap(doing string, err error) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		switch {
+		case server.Code == codeTooOld:
+			return fmt.Errorf("%w: %s: %w", ledger.ErrTooOld, doing, err)
 		case server.Code == codeNumericOutOfRange:
 			return fmt.Errorf("%s: a usage row would leave the range of 64 bits: %w", doing, err)
 		case isFaultOfData(server):

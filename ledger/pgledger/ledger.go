@@ -51,12 +51,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, now time.Time) (*Ledger, error
 	if err := l.months.load(ctx, pool); err != nil {
 		return nil, wrap("open the ledger", err)
 	}
-	month := ledger.MonthOf(now)
-	for range 1 + monthsAhead {
-		if err := l.months.make(ctx, pool, month); err != nil {
-			return nil, wrap("open the ledger", err)
-		}
-		month = nextMonth(month)
+	if _, err := l.makeMonths(ctx, now); err != nil {
+		return nil, wrap("open the ledger", err)
 	}
 	return l, nil
 }

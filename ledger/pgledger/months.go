@@ -52,18 +52,26 @@ func (m *months) has(month time.Time) bool {
 	return m.known[month]
 }
 
-// make makes the partitions of the month unless they are known to exist.
-func (m *months) make(ctx context.Context, pool *pgxpool.Pool, month time.Time) error {
+// make makes the partitions of the month unless they are known to exist, and
+// says whether they were missing.
+func (m *months) make(ctx context.Context, pool *pgxpool.Pool, month time.Time) (made bool, err error) {
 	if m.has(month) {
-		return nil
+		return false, nil
 	}
-	if _, err := pool.Exec(ctx, `SELECT ledger_make_month($1)`, month); err != nil {
-		return err
+	if err := pool.QueryRow(ctx, `SELECT ledger_make_month($1)`, month).Scan(&made); err != nil {
+		return false, err
 	}
 	m.mu.Lock()
 	m.known[month] = true
 	m.mu.Unlock()
-	return nil
+	return made, nil
+}
+
+// forget forgets a month that is about to be detached.
+func (m *months) forget(month time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, month)
 }
 
 // ensure makes the partitions of every month of the closings that are missing.
@@ -74,7 +82,7 @@ func (m *months) ensure(ctx context.Context, pool *pgxpool.Pool, closings []ledg
 		if month.Equal(last) {
 			continue
 		}
-		if err := m.make(ctx, pool, month); err != nil {
+		if _, err := m.make(ctx, pool, month); err != nil {
 			return err
 		}
 		last = month
@@ -105,7 +113,7 @@ func (l *Ledger) makeAhead(month time.Time) {
 		ctx, cancel := context.WithTimeout(context.Background(), makeAheadWithin)
 		defer cancel()
 		for next := nextMonth(month); !next.After(last); next = nextMonth(next) {
-			if l.months.make(ctx, l.pool, next) != nil {
+			if _, err := l.months.make(ctx, l.pool, next); err != nil {
 				break
 			}
 		}

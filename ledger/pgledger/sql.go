@@ -58,6 +58,12 @@ var (
 	selectClosings string
 	//go:embed sql/select_months.sql
 	selectMonths string
+	//go:embed sql/keep_months.sql
+	keepMonths string
+	//go:embed sql/select_retiring.sql
+	selectRetiring string
+	//go:embed sql/carry_month.sql
+	carryMonth string
 )
 
 // upsertClosings writes closings by rank.

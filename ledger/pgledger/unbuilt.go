@@ -3,7 +3,6 @@ package pgledger
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/budgetd/budgetd/ledger"
 )
@@ -12,8 +11,4 @@ var errUnbuilt = errors.New("not built")
 
 func (l *Ledger) Report(context.Context, ledger.ReportQuery) (ledger.Report, error) {
 	return ledger.Report{}, errUnbuilt
-}
-
-func (l *Ledger) Maintain(context.Context, time.Time, time.Duration) (ledger.Maintenance, error) {
-	return ledger.Maintenance{}, errUnbuilt
 }
