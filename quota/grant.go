@@ -43,7 +43,7 @@ type Grant struct {
 type GrantUse struct {
 	Account string
 	Grant   string // its name
-	Period  string // Period.Key
+	Period  string // Period.Key; "" for all periods before the others together
 	Covered Amount
 }
 
@@ -87,6 +87,9 @@ func (g Grant) Validate() error {
 		if !instant.at.IsZero() && (instant.at.Year() < 1970 || instant.at.Year() > 9998) {
 			f.add(instant.field, "%s is not between the years 1970 and 9998", instant.at.Format(time.RFC3339))
 		}
+		if p := microsecondProblem(instant.at); p != "" {
+			f.add(instant.field, "%s", p)
+		}
 	}
 	if !g.Until.IsZero() && !g.Until.After(g.From) {
 		f.add("until", "%s is not after from, %s", g.Until.UTC().Format(time.RFC3339), g.From.UTC().Format(time.RFC3339))
@@ -97,6 +100,14 @@ func (g Grant) Validate() error {
 		}
 	}
 	return f.err()
+}
+
+// microsecondProblem refuses what a store would cut off.
+func microsecondProblem(at time.Time) string {
+	if at.Nanosecond()%int(time.Microsecond) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s has more than six decimals of a second; write fewer", at.UTC().Format(time.RFC3339Nano))
 }
 
 func freeTextProblem(text string) string {
@@ -147,11 +158,8 @@ func checkGrants(f *faults, path string, grants []Grant, limits []Applied) {
 			}
 			f.add(path+".grants."+grant.Name+".amount", "the quota %s counts %s; %s", quoteShort(limit.Name), limit.Meter, want)
 		}
-		if len(limit.Per) > 0 && grant.Scope == "" {
-			f.add(path+".grants."+grant.Name+".scope", "the quota %s has a counter for each %v; say which, as in %s=...", quoteShort(limit.Name), limit.Per, limit.Per[0])
-		}
-		if len(limit.Per) == 0 && grant.Scope != "" {
-			f.add(path+".grants."+grant.Name+".scope", "the quota %s has one counter for the whole account; leave it out", quoteShort(limit.Name))
+		if err := limit.CheckScope(grant.Scope); err != nil {
+			f.add(path+".grants."+grant.Name+".scope", "%v", err)
 		}
 	}
 }
@@ -180,7 +188,7 @@ func (p *Policy) Allowance(account Account, a Applied, period Period, at time.Ti
 	if len(account.Grants) == 0 {
 		return allowance
 	}
-	for _, s := range shares(account, a, period, at, func(key grantKey) map[string]Amount { return p.uses[key] }) {
+	for _, s := range shares(account, a, period, at, p.usesOf) {
 		allowance.Granted = min(allowance.Granted+s.has, MaxAmount) // two amounts of 53 bits can't leave 64
 	}
 	allowance.Max = min(allowance.Max+allowance.Granted, MaxAmount)
@@ -188,7 +196,7 @@ func (p *Policy) Allowance(account Account, a Applied, period Period, at time.Ti
 }
 
 // shares returns what each grant of the quota has for the period.
-func shares(account Account, a Applied, period Period, at time.Time, usesOf func(grantKey) map[string]Amount) []share {
+func shares(account Account, a Applied, period Period, at time.Time, usesOf func(grantKey) grantUses) []share {
 	var shares []share
 	for i := range account.Grants {
 		g := &account.Grants[i]
@@ -197,24 +205,18 @@ func shares(account Account, a Applied, period Period, at time.Time, usesOf func
 		}
 		uses := usesOf(grantKey{account.Name, g.Name})
 		if g.Ended(at) {
-			if g.Until.After(period.Start) && uses[period.Key] > 0 {
-				shares = append(shares, share{g, min(uses[period.Key], g.Amount), true})
+			if covered := uses.in(period.Key); g.Until.After(period.Start) && covered > 0 {
+				shares = append(shares, share{g, min(covered, g.Amount), true})
 			}
 			continue
 		}
 		if g.From.Before(period.Start) {
 			before := account.PeriodAt(a.Limit.Period, period.Start.Add(-1))
-			if _, known := uses[before.Key]; !known {
+			if uses.newest() < before.Key {
 				continue
 			}
 		}
-		has := g.Amount
-		for key, covered := range uses {
-			if key != period.Key {
-				has -= min(covered, has)
-			}
-		}
-		if has > 0 {
+		if has := g.Amount - uses.outside(period.Key, g.Amount); has > 0 {
 			shares = append(shares, share{grant: g, has: has})
 		}
 	}
@@ -252,54 +254,136 @@ func covered(own Amount, shares []share, used Amount) []Amount {
 	return amounts
 }
 
+type grantKey struct{ account, grant string }
+
+// grantUses is what one grant covered: of the newest periods, the oldest first,
+// and of all before them together. Keys of one unit are in the order of time.
+type grantUses struct {
+	before Amount
+	newer  []periodUse
+}
+
+type periodUse struct {
+	period  string // Period.Key
+	covered Amount
+}
+
+// newest is the last period whose use is known; "" for none.
+func (u grantUses) newest() string {
+	if len(u.newer) == 0 {
+		return ""
+	}
+	return u.newer[len(u.newer)-1].period
+}
+
+func (u grantUses) in(period string) Amount {
+	for _, use := range u.newer {
+		if use.period == period {
+			return use.covered
+		}
+	}
+	return 0
+}
+
+// outside is what was covered of other periods, at most that much.
+func (u grantUses) outside(period string, most Amount) Amount {
+	covered := min(u.before, most)
+	for _, use := range u.newer {
+		if use.period != period {
+			covered += min(use.covered, most-covered)
+		}
+	}
+	return covered
+}
+
+// with returns the uses with that of one period set.
+func (u grantUses) with(period string, covered Amount) grantUses {
+	u.newer = slices.Clone(u.newer)
+	i, known := slices.BinarySearchFunc(u.newer, period, func(use periodUse, period string) int { return cmp.Compare(use.period, period) })
+	if !known {
+		u.newer = slices.Insert(u.newer, i, periodUse{period: period})
+	}
+	u.newer[i].covered = covered
+	return u
+}
+
+// folded puts the periods before the one together; the newest stays.
+func (u grantUses) folded(before string) grantUses {
+	for len(u.newer) > 1 && u.newer[0].period < before {
+		u.before += min(u.newer[0].covered, MaxAmount-u.before)
+		u.newer = u.newer[1:]
+	}
+	return u
+}
+
+// rows is how the uses are kept.
+func (u grantUses) rows(key grantKey) []GrantUse {
+	rows := make([]GrantUse, 0, len(u.newer)+1)
+	if u.before > 0 {
+		rows = append(rows, GrantUse{Account: key.account, Grant: key.grant, Covered: u.before})
+	}
+	for _, use := range u.newer {
+		rows = append(rows, GrantUse{Account: key.account, Grant: key.grant, Period: use.period, Covered: use.covered})
+	}
+	return rows
+}
+
+func (p *Policy) usesOf(key grantKey) grantUses { return p.uses[key] }
+
 // Settling is a period of a grant that has ended, or in which the grant has,
 // and whose use is to be covered.
 type Settling struct {
 	Account string
 	Limit   Applied // the quota, with the grant's scope
 	Period  Period
+	Over    bool // the period has ended; else the grant has, in it
 }
 
 // Settle works out what grants covered of periods that have ended by now, or in
-// which the grant has, and returns what is new or different: for each grant the
-// earlier period first, at most rounds of them, since each depends on the one
-// before. Periods that ended after recheck are looked at again, for late
-// Refunds. used returns the use of each period that it is asked for, in order.
+// which the grant has. It returns all uses, to be kept in place of those before,
+// of each grant of which something is new. Of each quota the earlier period goes
+// first, since the next depends on it, at most rounds of them. Periods that
+// ended after recheck are looked at again, for late Refunds; of those before,
+// but the newest, the uses are put together.
+//
+// used returns the use of each period that it is asked for, in order. Of a
+// period that is over it is what was spent and what open reservations still
+// hold, so that nothing is given twice; of another, what was spent.
 func (p *Policy) Settle(now, recheck time.Time, rounds int, used func([]Settling) ([]Amount, error)) ([]GrantUse, error) {
-	s := settler{policy: p, uses: make(map[grantKey]map[string]Amount)}
-	var found []GrantUse
-	grants := s.grants()
+	s := settler{policy: p, uses: make(map[grantKey]grantUses)}
+	grants := s.grants(recheck)
+	var failed error
 	for range rounds {
-		var asked []Settling
-		var due []*settledGrant
-		for _, g := range grants {
-			if s.due(g, now, recheck) {
-				due = append(due, g)
-				asked = append(asked, Settling{Account: g.account.Name, Limit: g.limit, Period: g.period})
-			}
-		}
+		due := s.earliest(grants, now)
 		if len(due) == 0 {
-			return found, nil
+			break
 		}
-		amounts, err := used(asked)
-		if err != nil {
-			return found, err
+		asked := make([]Settling, len(due))
+		for i, g := range due {
+			asked[i] = Settling{Account: g.account.Name, Limit: g.limit, Period: g.period, Over: !now.Before(g.period.End)}
+		}
+		var amounts []Amount
+		if amounts, failed = used(asked); failed != nil {
+			break
 		}
 		for i, g := range due {
-			if use, differs := s.settle(g, amounts[i]); differs {
-				found = append(found, use)
-			}
+			s.settle(g, amounts[i])
 			g.advance()
 		}
-		grants = due
 	}
-	return found, nil
+	var found []GrantUse
+	for _, g := range grants {
+		if uses, changed := s.uses[g.key]; changed {
+			found = append(found, uses.folded(g.account.PeriodAt(g.limit.Limit.Period, recheck).Key).rows(g.key)...)
+		}
+	}
+	return found, failed
 }
 
 // settler adds what it works out to what the policy knows.
 type settler struct {
 	policy *Policy
-	uses   map[grantKey]map[string]Amount // of grants of which something is new
+	uses   map[grantKey]grantUses // of grants of which something is new
 }
 
 // settledGrant is a grant and the period of it that comes next.
@@ -309,11 +393,19 @@ type settledGrant struct {
 	account Account
 	limit   Applied
 	period  Period
-	over    bool // the grant ended in the period before
+	over    bool // the grant has ended before the period
 }
 
-// grants lists the grants in order, each at its first period.
-func (s *settler) grants() []*settledGrant {
+// counter names what grants share.
+type grantCounter struct{ account, limit, scope string }
+
+func (g *settledGrant) counter() grantCounter {
+	return grantCounter{g.account.Name, g.limit.ID, g.limit.Scope}
+}
+
+// grants lists the grants in order, each at the first period that is to be
+// looked at.
+func (s *settler) grants(recheck time.Time) []*settledGrant {
 	var all []*settledGrant
 	for _, name := range s.policy.granted {
 		account := s.policy.Accounts[name]
@@ -329,45 +421,54 @@ func (s *settler) grants() []*settledGrant {
 			}
 			limit := limits[at]
 			limit.Scope = g.Scope
-			all = append(all, &settledGrant{
-				key: grantKey{name, g.Name}, grant: g, account: account, limit: limit,
-				period: account.PeriodAt(limit.Limit.Period, g.From),
-			})
+			next := &settledGrant{key: grantKey{name, g.Name}, grant: g, account: account, limit: limit}
+			next.period = account.PeriodAt(limit.Limit.Period, g.From)
+			for _, use := range s.of(next.key).newer {
+				known, err := PeriodFromKey(use.period, account.TimeZone, account.AnchorDay)
+				if err != nil {
+					continue // of another anchor day or zone, which the account had
+				}
+				if next.period = known; next.again(recheck) {
+					break
+				}
+				next.advance()
+			}
+			all = append(all, next)
 		}
 	}
 	return all
 }
 
-func (s *settler) of(key grantKey) map[string]Amount {
+func (s *settler) of(key grantKey) grantUses {
 	if own, changed := s.uses[key]; changed {
 		return own
 	}
 	return s.policy.uses[key]
 }
 
-// due moves the grant on to the next period that is to be settled, and says
-// whether there is one.
-func (s *settler) due(g *settledGrant, now, recheck time.Time) bool {
-	for !g.over && !now.Before(g.ends()) && s.left(g) > 0 {
-		// Where the grant ended first, later use is none of its.
-		late := g.ends().Equal(g.period.End) && g.ends().After(recheck)
-		if _, known := s.of(g.key)[g.period.Key]; !known || late {
-			return true
-		}
-		g.advance()
-	}
-	return false
+// again says whether a period whose use is known is looked at again. Where the
+// grant ended first, later use is none of its.
+func (g *settledGrant) again(recheck time.Time) bool {
+	return g.ends().Equal(g.period.End) && g.ends().After(recheck)
 }
 
-// left is what the periods before leave of the grant.
-func (s *settler) left(g *settledGrant) Amount {
-	left := g.grant.Amount
-	for key, covered := range s.of(g.key) {
-		if key != g.period.Key {
-			left -= min(covered, left)
+// earliest returns the grants that are due: of each counter those of the
+// earliest period, the one that ends first before the others.
+func (s *settler) earliest(grants []*settledGrant, now time.Time) []*settledGrant {
+	first := make(map[grantCounter]time.Time)
+	var due []*settledGrant
+	for _, g := range grants {
+		if g.over || now.Before(g.ends()) || g.grant.Amount == s.of(g.key).outside(g.period.Key, g.grant.Amount) {
+			continue
+		}
+		due = append(due, g)
+		if start, known := first[g.counter()]; !known || g.period.Start.Before(start) {
+			first[g.counter()] = g.period.Start
 		}
 	}
-	return left
+	due = slices.DeleteFunc(due, func(g *settledGrant) bool { return g.period.Start.After(first[g.counter()]) })
+	slices.SortStableFunc(due, func(a, b *settledGrant) int { return a.ends().Compare(b.ends()) })
+	return due
 }
 
 // ends is the end of the period or of the grant, whichever is first.
@@ -384,26 +485,17 @@ func (g *settledGrant) advance() {
 }
 
 // settle notes what the grant covered of the use of its period.
-func (s *settler) settle(g *settledGrant, used Amount) (GrantUse, bool) {
+func (s *settler) settle(g *settledGrant, used Amount) {
 	// As of the last instant of it, when it had not ended.
 	shares := shares(g.account, g.limit, g.period, g.ends().Add(-1), s.of)
-	use := GrantUse{Account: g.account.Name, Grant: g.grant.Name, Period: g.period.Key}
+	var own Amount
 	for i, amount := range covered(g.limit.Limit.Max, shares, used) {
 		if shares[i].grant == g.grant {
-			use.Covered = amount
+			own = amount
 		}
 	}
-	was, known := s.of(g.key)[g.period.Key]
-	if known && was == use.Covered {
-		return use, false
+	uses := s.of(g.key)
+	if was := uses.in(g.period.Key); was != own || uses.newest() < g.period.Key {
+		s.uses[g.key] = uses.with(g.period.Key, own)
 	}
-	own := make(map[string]Amount)
-	for key, amount := range s.of(g.key) {
-		own[key] = amount
-	}
-	own[g.period.Key] = use.Covered
-	s.uses[g.key] = own
-	return use, true
 }
-
-type grantKey struct{ account, grant string }

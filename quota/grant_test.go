@@ -55,19 +55,20 @@ func settled(t testing.TB, policy *quota.Policy, now time.Time, used map[string]
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, use := range uses {
-		i := slices.IndexFunc(known, func(k quota.GrantUse) bool { return k.Grant == use.Grant && k.Period == use.Period })
-		if i >= 0 {
-			known[i] = use
-		} else {
-			known = append(known, use)
-		}
-	}
+	known = replaced(known, uses)
 	with, err := policy.With(nil, known)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return with, known
+}
+
+// replaced puts the uses of each grant in place of those before.
+func replaced(known, uses []quota.GrantUse) []quota.GrantUse {
+	known = slices.DeleteFunc(slices.Clone(known), func(k quota.GrantUse) bool {
+		return slices.ContainsFunc(uses, func(u quota.GrantUse) bool { return u.Account == k.Account && u.Grant == k.Grant })
+	})
+	return append(known, uses...)
 }
 
 // TestTopUpIsCarriedOver: what January leaves of a top-up is there in February,
@@ -200,10 +201,7 @@ func TestGrantsNeverGiveTwice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, use := range uses {
-				known = slices.DeleteFunc(known, func(k quota.GrantUse) bool { return k.Grant == use.Grant && k.Period == use.Period })
-				known = append(known, use)
-			}
+			known = replaced(known, uses)
 			if policy, err = policy.With(nil, known); err != nil {
 				t.Fatal(err)
 			}
@@ -239,17 +237,72 @@ func TestGrantsNeverGiveTwice(t *testing.T) {
 	})
 }
 
+// TestExcessIsCoveredOnce: two grants, one of which ended in the period, and
+// nobody looked until long after.
+func TestExcessIsCoveredOnce(t *testing.T) {
+	policy := grantedPolicy(t, 100,
+		quota.Grant{Name: "ended", Limit: "month", Amount: 50, From: onDay("2026-01-01"), Until: onDay("2026-01-10")},
+		quota.Grant{Name: "goes-on", Limit: "month", Amount: 50, From: onDay("2026-01-01")},
+		quota.Grant{Name: "later", Limit: "month", Amount: 50, From: onDay("2026-02-01"), Priority: 9})
+	_, uses := settled(t, policy, onDay("2026-04-01"), map[string]quota.Amount{"m2026-01-01": 130, "m2026-02-01": 110, "m2026-03-01": 175}, nil)
+	got := map[string]quota.Amount{}
+	for _, use := range uses {
+		got[use.Grant] += use.Covered
+	}
+	if want := (map[string]quota.Amount{"ended": 30, "goes-on": 50, "later": 35}); !maps.Equal(got, want) {
+		t.Errorf("covered %v, want %v", got, want)
+	}
+}
+
+// TestOldUsesAreFolded: a grant on a quota a day has few rows, however long it
+// has run, and what they say together stays.
+func TestOldUsesAreFolded(t *testing.T) {
+	policy, err := quota.NewPolicy(
+		[]quota.Plan{{Name: "pro", Limits: []quota.Limit{{Name: "day", Meter: "tokens", Kind: quota.KindQuota, Max: 10, Period: quota.PeriodDay}}}},
+		nil, []quota.Account{{Name: "acme", Plan: "pro", Grants: []quota.Grant{{Name: "g", Limit: "day", Amount: 1000, From: onDay("2026-01-01")}}}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uses []quota.GrantUse
+	days := 0
+	used := func(asked []quota.Settling) ([]quota.Amount, error) {
+		days += len(asked)
+		return slices.Repeat([]quota.Amount{12}, len(asked)), nil
+	}
+	now := onDay("2026-07-01")
+	for range 10 {
+		found, err := policy.Settle(now, now.Add(-25*time.Hour), 64, used)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uses = replaced(uses, found)
+		if policy, err = policy.With(nil, uses); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total := quota.Amount(0)
+	for _, use := range uses {
+		total += use.Covered
+	}
+	if len(uses) > 4 || total != 181*2 {
+		t.Errorf("%d rows of %d covered in 181 days, want few and 362: %+v", len(uses), total, uses)
+	}
+	if days > 181+10*3 {
+		t.Errorf("%d days were looked at for 181", days)
+	}
+}
+
 func TestBadGrants(t *testing.T) {
 	good := quota.Grant{Name: "g", Limit: "month", Amount: 1, From: onDay("2026-01-01")}
 	for want, change := range map[string]func(*quota.Grant){
-		"grants.g.amount: 0 is not between 1":                 func(g *quota.Grant) { g.Amount = 0 },
-		"grants.g.limit: the account has no quota":            func(g *quota.Grant) { g.Limit = "year" },
-		"grants.g.priority: 101 is not between -100 and 100":  func(g *quota.Grant) { g.Priority = 101 },
-		"grants.g.until: 2026-01-01T00:00:00Z is not after":   func(g *quota.Grant) { g.Until = g.From },
-		"grants.g.scope: the quota \"month\" has one counter": func(g *quota.Grant) { g.Scope = "team=a" },
-		"grants.g.amount: the quota \"month\" counts tokens":  func(g *quota.Grant) { g.Money = true },
-		"grants.g.reason: it contains a control character":    func(g *quota.Grant) { g.Reason = "\x07" },
-		"grants[0].name: \"G\" is not a name":                 func(g *quota.Grant) { g.Name = "G" },
+		"grants.g.amount: 0 is not between 1":                func(g *quota.Grant) { g.Amount = 0 },
+		"grants.g.limit: the account has no quota":           func(g *quota.Grant) { g.Limit = "year" },
+		"grants.g.priority: 101 is not between -100 and 100": func(g *quota.Grant) { g.Priority = 101 },
+		"grants.g.until: 2026-01-01T00:00:00Z is not after":  func(g *quota.Grant) { g.Until = g.From },
+		"grants.g.scope: month has one counter":              func(g *quota.Grant) { g.Scope = "team=a" },
+		"grants.g.amount: the quota \"month\" counts tokens": func(g *quota.Grant) { g.Money = true },
+		"grants.g.reason: it contains a control character":   func(g *quota.Grant) { g.Reason = "\x07" },
+		"grants[0].name: \"G\" is not a name":                func(g *quota.Grant) { g.Name = "G" },
 	} {
 		bad := good
 		change(&bad)
@@ -259,6 +312,23 @@ func TestBadGrants(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "accounts.acme."+want) {
 			t.Errorf("got %v, want accounts.acme.%s", err, want)
 		}
+	}
+}
+
+func TestScopesThatALimitGives(t *testing.T) {
+	l := quota.Limit{Name: "spend", Per: []string{"user", "team", "account"}}
+	for _, labels := range []map[string]string{nil, {"team": "red"}, {"team": "a=b,c%", "user": ""}, {"user": "é", "other": "x"}} {
+		if err := l.CheckScope(l.Scope(labels)); err != nil {
+			t.Errorf("%v: %v", labels, err)
+		}
+	}
+	for _, scope := range []string{"", "team", "tem=red,user", "user=7,team=red", "team=a=b,user", "team=red,user=7,x=1", "team=%41,user", "team=%zz,user", "nonsense"} {
+		if err := l.CheckScope(scope); err == nil {
+			t.Errorf("%q was accepted", scope)
+		}
+	}
+	if err := (quota.Limit{Name: "n"}).CheckScope("team=red"); err == nil {
+		t.Error("a scope of a limit without any was accepted")
 	}
 }
 

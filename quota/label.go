@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"unicode"
@@ -158,6 +159,37 @@ func (l Limit) Scope(labels map[string]string) string {
 		}
 	}
 	return scope.String()
+}
+
+// CheckScope returns an error, for people, unless the scope is one that
+// [Limit.Scope] can give: that of one counter of the limit.
+func (l Limit) CheckScope(scope string) error {
+	per := normalPer(l.Per)
+	if len(per) == 0 {
+		if scope != "" {
+			return fmt.Errorf("%s has one counter for the whole account; leave the scope out", l.Name)
+		}
+		return nil
+	}
+	labels := make(map[string]string, len(per))
+	for part := range strings.SplitSeq(scope, ",") {
+		name, value, stated := strings.Cut(part, "=")
+		if !stated {
+			continue
+		}
+		plain, err := url.PathUnescape(value)
+		if err != nil {
+			plain = value // it does not come out the same below
+		}
+		if p := labelValueProblem(plain); p != "" {
+			return fmt.Errorf("%s: %s", quoteShort(name), p)
+		}
+		labels[name] = plain
+	}
+	if l.Scope(labels) != scope {
+		return fmt.Errorf("%s is no counter of %s, which has one for each %s; write it as %s", quoteShort(scope), l.Name, strings.Join(per, ", "), strings.Join(per, "=...,")+"=...")
+	}
+	return nil
 }
 
 func writeEscaped(to *strings.Builder, value string) {

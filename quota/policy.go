@@ -41,7 +41,7 @@ type Policy struct {
 
 	granted []string // accounts with grants
 	prices  map[string][]ModelPrice
-	uses    map[grantKey]map[string]Amount
+	uses    map[grantKey]grantUses
 }
 
 // Applied is a limit that a call meets, and the counter of it that it meets.

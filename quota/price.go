@@ -55,6 +55,9 @@ func (m ModelPrice) Validate() error {
 	if year := m.From.Year(); year < 1970 || year > 9998 {
 		f.add("from", "it is missing, or not between the years 1970 and 9998; write an instant such as 2026-12-01T00:00:00Z")
 	}
+	if p := microsecondProblem(m.From); p != "" {
+		f.add("from", "%s", p)
+	}
 	for _, class := range sortedKeys(m.Rates) {
 		if !slices.Contains(PriceClasses, class) {
 			f.add(class, "it is not a class of tokens; write %v", PriceClasses)
@@ -94,7 +97,7 @@ func (p *Policy) With(prices []ModelPrice, uses []GrantUse) (*Policy, error) {
 		}
 		with.prices[price.Name()] = append(with.prices[price.Name()], price)
 	}
-	with.uses = make(map[grantKey]map[string]Amount)
+	with.uses = make(map[grantKey]grantUses)
 	for _, use := range uses {
 		account, known := p.Accounts[use.Account]
 		if !known || !slices.ContainsFunc(account.Grants, func(g Grant) bool { return g.Name == use.Grant }) {
@@ -105,10 +108,13 @@ func (p *Policy) With(prices []ModelPrice, uses []GrantUse) (*Policy, error) {
 			continue
 		}
 		key := grantKey{use.Account, use.Grant}
-		if with.uses[key] == nil {
-			with.uses[key] = make(map[string]Amount)
+		if use.Period == "" {
+			known := with.uses[key]
+			known.before = use.Covered
+			with.uses[key] = known
+		} else {
+			with.uses[key] = with.uses[key].with(use.Period, use.Covered)
 		}
-		with.uses[key][use.Period] = use.Covered
 	}
 	if len(f) > 0 {
 		return nil, f.err()
