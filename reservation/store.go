@@ -118,13 +118,14 @@ type Store interface {
 	// whose decision was made already. See RestoreRequest.
 	Restore(ctx context.Context, r RestoreRequest) (RestoreVerdict, error)
 
-	// Open pages through the account's held reservations, in no stated order.
-	// A reservation that is open during the whole walk is shown; one may be
-	// shown twice. The work of one call is bounded by most (1 to MaxOpenPage).
+	// Open pages through the account's held reservations whose lease has not
+	// ended, in the order of its end; at most most (1 to MaxOpenPage) a page. It
+	// changes nothing. A reservation that is open during the whole walk is shown;
+	// one that is renewed meanwhile may be shown twice.
 	Open(ctx context.Context, account, cursor string, most int) (OpenPage, error)
 
-	// Push takes over ledger values of quota counters that are newer, by
-	// version, than what the engine has. A counter that is missing or of
+	// Push takes over ledger values of quota counters, at most MaxPush, that are
+	// newer, by version, than what the engine has. A counter that is missing or of
 	// another incarnation stays as it is: a push never seeds.
 	Push(ctx context.Context, account string, usage []CounterUsage) error
 

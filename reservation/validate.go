@@ -215,16 +215,35 @@ func (r *ConfirmRequest) Validate() error {
 	if err := validateClosing(r.Account, r.Lease, r.Retention, r.Actual, r.Outcome, r.Token); err != nil {
 		return err
 	}
-	if len(r.Usage) > ledger.MaxLines {
-		return badRequest("usage", "%d counters are given, at most %d are accepted", len(r.Usage), ledger.MaxLines)
+	if err := validateUsages(r.Usage, ledger.MaxLines); err != nil {
+		return err
 	}
-	for i := range r.Usage {
-		u := &r.Usage[i]
+	return ValidateHolds(r.Holds)
+}
+
+func validateUsages(usage []CounterUsage, most int) error {
+	if len(usage) > most {
+		return badRequest("usage", "%d counters are given, at most %d are accepted", len(usage), most)
+	}
+	for i := range usage {
+		u := &usage[i]
 		if err := validateUsage(&u.Counter, &u.Period, u.Used, u.Version); err != nil {
 			return fmt.Errorf("usage[%d]: %w", i, err)
 		}
 	}
-	return ValidateHolds(r.Holds)
+	return nil
+}
+
+// MaxPush is how many counters one [Store.Push] takes.
+const MaxPush = 1024
+
+// ValidatePush returns an error that wraps [ErrBadRequest] and names the field
+// unless what is pushed is within its bounds.
+func ValidatePush(account string, usage []CounterUsage) error {
+	if err := ValidateAccount(account); err != nil {
+		return err
+	}
+	return validateUsages(usage, MaxPush)
 }
 
 // Validate returns an error that wraps [ErrBadRequest] and names the field

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/ledger"
-	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -167,21 +166,7 @@ func (s *Store) confirm(ctx context.Context, p space, r *reservation.ConfirmRequ
 	a.bytes(r.Token)
 	keys := []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
 	keys = s.appendPlan(&a, keys, p, r.Holds, leg)
-	var usage args
-	usage.list(6 * len(r.Usage))
-	for i := range r.Usage {
-		u := &r.Usage[i]
-		where, ref := s.place(p, quota.KindQuota, u.Counter)
-		if where == inKey {
-			keys = append(keys, ref)
-		}
-		usage.str(ref)
-		usage.int(int64(where))
-		usage.str(u.Period.Key)
-		usage.int(u.Period.End.UnixMicro())
-		usage.int(int64(u.Used))
-		usage.int(u.Version)
-	}
+	usage, keys := s.packUsage(p, r.Usage, keys)
 	a.bytes(usage)
 	a.int(s.idle)
 

@@ -25,10 +25,12 @@ const (
 	scriptLevels
 	scriptRestore
 	scriptEpoch
+	scriptOpen
+	scriptPush
 	scriptCount
 )
 
-var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch"}
+var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push"}
 
 func (s script) String() string { return scriptNames[s] }
 

@@ -29,6 +29,8 @@ var edgeCases = []testCase{
 	{"EndedButNotReclaimed", endedButNotReclaimed},
 	{"LookingChangesNothing", lookingChangesNothing},
 	{"SweepManyAccounts", sweepManyAccounts},
+	{"OpenAtOneInstant", openAtOneInstant},
+	{"RestoreBeyondTheLargest", restoreBeyondTheLargest},
 	{"AnswersAreTheCallers", answersAreTheCallers},
 	{"RequestsAreTheCallers", requestsAreTheCallers},
 	{"Ping", func(ctx context.Context, engine Engine, clock *Clock) error { return engine.Store.Ping(ctx) }},
@@ -39,6 +41,60 @@ var strangeNames = []string{
 	"{acme}", "a{b", "}{", "{}", "a}b{c}", "*", "a*", "?", "[a-z]", "\\", "a\x00b", "\x00", "line\nfeed", "\r\n$3\r\nfoo\r\n",
 	"tab\t", " ", "a b", "'", "\"", "`", "$(id)", "%s%d%n", "../../etc", "a:b", "a|b", "a,b", "ümlaut", "日本語", "🙂", "e\u0301", "\u202e",
 	"\xff\xfe", strings.Repeat("x", 128), "1", "01", "-1", "1e3", "nil", "true", "acme", "ACME", "account:x", "b:tokens", "~", "\x7f",
+}
+
+// openAtOneInstant: pages end where they should among leases that all end at
+// the same instant, whatever bytes the ids have, and are cut by most exactly.
+func openAtOneInstant(ctx context.Context, engine Engine, clock *Clock) error {
+	want := map[reservation.ID]bool{}
+	for i := range 50 {
+		q := ask(clock, "acme", aBucket("tokens", 1, 1000, 24*time.Hour))
+		q.ID[8], q.ID[9] = byte(i*5), byte(255-i*5) // on both sides of what is signed, or a letter
+		if _, err := reserve(ctx, engine.Store, q, reservation.Granted); err != nil {
+			return err
+		}
+		want[q.ID] = true
+	}
+	cursor, pages := "", 0
+	for {
+		page, err := engine.Store.Open(ctx, "acme", cursor, 7)
+		if err != nil {
+			return fmt.Errorf("Open: %w", err)
+		}
+		pages++
+		if len(page.Open) > 7 {
+			return fmt.Errorf("%d are on a page of at most 7", len(page.Open))
+		}
+		for _, open := range page.Open {
+			if !want[open.ID] {
+				return fmt.Errorf("%s is shown twice, or was never made", open.ID)
+			}
+			delete(want, open.ID)
+		}
+		if cursor = page.Cursor; cursor == "" {
+			break
+		}
+	}
+	if len(want) > 0 || pages != 8 {
+		return fmt.Errorf("%d of 50 were not shown on %d pages", len(want), pages)
+	}
+	return nil
+}
+
+// restoreBeyondTheLargest: holds that no counter can add up exactly are
+// refused, and nothing of the reservation is restored.
+func restoreBeyondTheLargest(ctx context.Context, engine Engine, clock *Clock) error {
+	all := aQuota(clock, "daily", quota.MaxAmount, quota.MaxAmount)
+	one := aQuota(clock, "daily", 1, quota.MaxAmount)
+	slot := aSlot("slow", 3)
+	for i, hold := range []reservation.Hold{all, one} {
+		q := reservation.RestoreRequest{Account: "acme", ID: reservation.NewID(clock.Now()), Holds: []reservation.Hold{slot, hold}, ExpiresAt: clock.Now().Add(time.Minute)}
+		verdict, err := engine.Store.Restore(ctx, q)
+		if i == 0 && (err != nil || verdict != reservation.Restored) || i == 1 && !errors.Is(err, quota.ErrOverflow) {
+			return fmt.Errorf("Restore %d: %s, error %v", i, nameIn(restoreNames, verdict), err)
+		}
+	}
+	return remaining(ctx, engine.Store, "acme", []reservation.Hold{slot}, 2)
 }
 
 // oddNames: every name is a name, and no two are one.
@@ -259,6 +315,48 @@ func outOfBounds(ctx context.Context, engine Engine, clock *Clock) error {
 	}
 	if _, err := engine.Store.Confirm(ctx, reservation.ConfirmRequest{Account: "acme", ID: held.ID, Rank: 0, Actual: []quota.Amount{4, 0}}); err == nil {
 		return errors.New("Confirm of rank 0: no error")
+	}
+	restores := map[string]func(*reservation.RestoreRequest){
+		"account":             func(q *reservation.RestoreRequest) { q.Account = "" },
+		"holds":               func(q *reservation.RestoreRequest) { q.Holds = many },
+		"amount below 0":      func(q *reservation.RestoreRequest) { q.Holds[0].Amount = -1 },
+		"no end":              func(q *reservation.RestoreRequest) { q.ExpiresAt = time.Time{} },
+		"retention above 24h": func(q *reservation.RestoreRequest) { q.Retention = 24*time.Hour + time.Microsecond },
+		"key":                 func(q *reservation.RestoreRequest) { q.Key = strings.Repeat("k", reservation.MaxKeyBytes+1) },
+		"token":               func(q *reservation.RestoreRequest) { q.Token = make([]byte, reservation.MaxTokenBytes+1) },
+		"an end too far ahead": func(q *reservation.RestoreRequest) {
+			q.ExpiresAt = clock.Now().Add(reservation.MaxRestoredLease + time.Microsecond)
+		},
+	}
+	for name, spoil := range restores {
+		q := reservation.RestoreRequest{Account: "acme", ID: reservation.NewID(clock.Now()), Holds: []reservation.Hold{hold}, ExpiresAt: clock.Now().Add(time.Minute)}
+		spoil(&q)
+		if verdict, err := engine.Store.Restore(ctx, q); !errors.Is(err, reservation.ErrBadRequest) {
+			return fmt.Errorf("Restore, %s: error %v, verdict %s", name, err, nameIn(restoreNames, verdict))
+		}
+	}
+	for name, page := range map[string]struct {
+		account, cursor string
+		most            int
+	}{
+		"account": {"", "", 10}, "none": {"acme", "", 0}, "too many": {"acme", "", reservation.MaxOpenPage + 1},
+		"cursor": {"acme", "7", 10}, "cursor of no id": {"acme", "7.QUJD", 10}, "long cursor": {"acme", strings.Repeat("7", 1000), 10},
+		"cursor before all time": {"acme", reservation.OpenPlace{Ends: -1}.Cursor(), 10},
+	} {
+		if _, err := engine.Store.Open(ctx, page.account, page.cursor, page.most); !errors.Is(err, reservation.ErrBadRequest) {
+			return fmt.Errorf("Open, %s: error %v", name, err)
+		}
+	}
+	daily := aQuota(clock, "daily", 1, 10)
+	for name, usage := range map[string][]reservation.CounterUsage{
+		"too many":         make([]reservation.CounterUsage, reservation.MaxPush+1),
+		"used above max":   {{Counter: daily.Counter, Period: daily.Period, Used: quota.MaxAmount + 1}},
+		"version below 0":  {{Counter: daily.Counter, Period: daily.Period, Version: -1}},
+		"a pool's counter": {{Counter: reservation.Counter{Pool: "openai", Limit: "daily"}, Period: daily.Period}},
+	} {
+		if err := engine.Store.Push(ctx, "acme", usage); !errors.Is(err, reservation.ErrBadRequest) {
+			return fmt.Errorf("Push, %s: error %v", name, err)
+		}
 	}
 	record, err := engine.Store.Lookup(ctx, "acme", held.ID)
 	if err != nil || record.State != reservation.StateHeld || !record.ExpiresAt.Equal(clock.Now().Add(defaultLease)) {

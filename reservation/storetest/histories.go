@@ -139,6 +139,8 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 		"confirm": h.confirmAny,
 		"renew":   h.renewAny,
 		"restore": h.restoreAny,
+		"push":    h.pushAny,
+		"open":    h.openAny,
 		"seed":    h.seedAny,
 		"sweep":   h.sweepAll,
 		"time":    h.passTime,
@@ -380,6 +382,42 @@ func (h *historyState) restoreAny(t *rapid.T) {
 	h.forgetKey(&q.Key, q.Account)
 	verdict, err := h.Restore(h.ctx, q)
 	t.Logf("restore %s -> %s", q.Account, nameIn(restoreNames, verdict))
+	h.must(t, err)
+}
+
+// pushAny brings a counter's present ledger value, or one from before.
+func (h *historyState) pushAny(t *rapid.T) {
+	made, ok := h.any(t)
+	if !ok {
+		return
+	}
+	var usage []reservation.CounterUsage
+	for _, hold := range made.Holds {
+		if hold.Kind != quota.KindQuota {
+			continue
+		}
+		row := h.row(made.Account, hold)
+		u := reservation.CounterUsage{Counter: hold.Counter, Period: hold.Period, Used: row.used, Version: row.version}
+		switch rapid.IntRange(0, 2).Draw(t, "which value") {
+		case 0: // changed by another node
+			row.used += 2
+			row.version++
+			u.Used, u.Version = row.used, row.version
+		case 1:
+			if row.version > 0 {
+				u.Used, u.Version = 999, row.version-1
+			}
+		}
+		usage = append(usage, u)
+	}
+	t.Logf("push %d values to %s", len(usage), made.Account)
+	h.must(t, h.Push(h.ctx, made.Account, usage))
+}
+
+func (h *historyState) openAny(t *rapid.T) {
+	account := rapid.SampledFrom(historyAccounts).Draw(t, "account")
+	open, err := h.Open(h.ctx, account, rapid.IntRange(1, 4).Draw(t, "most"))
+	t.Logf("open %s -> %d", account, len(open))
 	h.must(t, err)
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -190,6 +191,44 @@ func (l *lockstep) Restore(ctx context.Context, q reservation.RestoreRequest) (r
 	var d differences
 	d.check(got == want, "verdict", nameIn(restoreNames, got), nameIn(restoreNames, want))
 	return got, d.err("Restore")
+}
+
+func (l *lockstep) Push(ctx context.Context, account string, usage []reservation.CounterUsage) error {
+	engineErr := l.engine.Store.Push(ctx, account, usage)
+	modelErr := l.model.Push(ctx, account, usage)
+	_, err := oneError("Push", engineErr, modelErr)
+	return err
+}
+
+// Open walks through the pages, which must be the model's one by one.
+func (l *lockstep) Open(ctx context.Context, account string, most int) ([]reservation.OpenReservation, error) {
+	var all []reservation.OpenReservation
+	cursor, modelCursor := "", ""
+	for {
+		got, err := l.engine.Store.Open(ctx, account, cursor, most)
+		if err != nil {
+			return all, fmt.Errorf("Open: %w", err)
+		}
+		want, _ := l.model.Open(ctx, account, modelCursor, most)
+		var d differences
+		d.instant("now", got.Now, want.Now)
+		d.check(len(got.Open) == len(want.Open), "reservations on the page", len(got.Open), len(want.Open))
+		for i := range min(len(got.Open), len(want.Open)) {
+			g, w := got.Open[i], want.Open[i]
+			d.check(g.ID == w.ID, fmt.Sprintf("open %d", i), g.ID, w.ID)
+			d.instant(fmt.Sprintf("open %d expires", i), g.ExpiresAt, w.ExpiresAt)
+			d.check(bytes.Equal(g.Token, w.Token), fmt.Sprintf("open %d token", i), string(g.Token), string(w.Token))
+		}
+		d.check((got.Cursor == "") == (want.Cursor == ""), "last page", got.Cursor == "", want.Cursor == "")
+		if len(d) > 0 {
+			return all, d.err("Open")
+		}
+		all = append(all, got.Open...)
+		if got.Cursor == "" {
+			return all, nil
+		}
+		cursor, modelCursor = got.Cursor, want.Cursor
+	}
 }
 
 func (l *lockstep) Seed(ctx context.Context, s reservation.SeedRequest) (bool, error) {

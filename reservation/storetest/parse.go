@@ -30,7 +30,9 @@ import (
 //	renew ID lease=D
 //	restore ID [lease=D] [keyless]           held until minted + lease, or for D from now
 //	seed ACCOUNT LIMIT used=N ver=N [ticket=N]   with the Nth ticket given for the counter; the last
+//	push ACCOUNT LIMIT used=N ver=N          a ledger value, as the auditor brings it
 //	sweep
+//	open ACCOUNT [most=N]                    walk through pages of N
 //	lookup ID
 //	levels ACCOUNT LIMIT...
 //	lose                                     the engine loses its data
@@ -51,6 +53,7 @@ import (
 //	confirm   adopted stopped unknown old
 //	seed      yes no
 //	restore   restored known ended
+//	open      open=r1,r2 (or none), in order
 //	sweep     expired= pending=r1,r2 (or none) epoch=same epoch=new (than at the last)
 //	lookup    held expired settled unknown; late confirmed rank= LIMIT.actual= expires=
 //	levels    remaining= (of the first) LIMIT.remaining= ... seeded= version=
@@ -101,6 +104,8 @@ var verbs = map[string]struct {
 	"restore":   {true, []string{"lease", "keyless"}},
 	"lookup":    {true, nil},
 	"seed":      {false, []string{"used", "ver", "ticket"}},
+	"push":      {false, []string{"used", "ver"}},
+	"open":      {false, []string{"most"}},
 	"levels":    {false, nil},
 	"sweep":     {false, nil},
 	"lose":      {false, nil},

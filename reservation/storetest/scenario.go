@@ -145,6 +145,10 @@ func (p *player) play(st step, id string) error {
 		err = p.renew(ctx, st, id, got)
 	case "restore":
 		err = p.restore(ctx, st, id, got)
+	case "push":
+		err = p.push(ctx, st)
+	case "open":
+		err = p.open(ctx, st, got)
 	case "seed":
 		err = p.seed(ctx, st, got)
 	case "sweep":
@@ -576,6 +580,53 @@ func (p *player) restore(ctx context.Context, st step, id string, got facts) err
 		return err
 	}
 	got[nameIn(restoreNames, verdict)] = true
+	return nil
+}
+
+func (p *player) push(ctx context.Context, st step) error {
+	if len(st.args) != 2 {
+		return fmt.Errorf("push: write push ACCOUNT LIMIT used=N ver=N")
+	}
+	h, err := p.hold(st.args[1])
+	if err != nil {
+		return err
+	}
+	u := reservation.CounterUsage{Counter: h.Counter, Period: h.Period}
+	for name, to := range map[string]*int64{"used": (*int64)(&u.Used), "ver": &u.Version} {
+		if *to, err = strconv.ParseInt(st.opts[name], 10, 64); err != nil {
+			return fmt.Errorf("%s: %q is not a number", name, st.opts[name])
+		}
+	}
+	return p.Push(ctx, st.args[0], []reservation.CounterUsage{u})
+}
+
+func (p *player) open(ctx context.Context, st step, got facts) error {
+	if len(st.args) != 1 {
+		return fmt.Errorf("open: write open ACCOUNT")
+	}
+	most := reservation.MaxOpenPage
+	if word, stated := st.opts["most"]; stated {
+		var err error
+		if most, err = strconv.Atoi(word); err != nil {
+			return fmt.Errorf("most: %q is not a number", word)
+		}
+	}
+	open, err := p.Open(ctx, st.args[0], most)
+	if err != nil {
+		return err
+	}
+	names := []string{}
+	for _, o := range open {
+		for name, made := range p.plans {
+			if made.ID == o.ID && made.Account == st.args[0] {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		names = []string{"none"}
+	}
+	got["open"] = strings.Join(names, ",")
 	return nil
 }
 

@@ -36,6 +36,8 @@ type faulty struct {
 	confirm func(m *Model, q reservation.ConfirmRequest) (reservation.ConfirmVerdict, error)
 	seed    func(m *Model, q reservation.SeedRequest) (bool, error)
 	restore func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error)
+	open    func(m *Model, account, cursor string, most int) (reservation.OpenPage, error)
+	push    func(m *Model, account string, usage []reservation.CounterUsage) error
 	sweep   func(m *Model, most int) (reservation.SweepAnswer, error)
 	lookup  func(m *Model, account string, id reservation.ID) (reservation.Record, error)
 
@@ -146,6 +148,29 @@ func (f *faulty) Restore(ctx context.Context, q reservation.RestoreRequest) (res
 		return f.restore(f.Model, q)
 	}
 	return f.Model.Restore(ctx, q)
+}
+
+func (f *faulty) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open != nil {
+		return f.open(f.Model, account, cursor, most)
+	}
+	page, err := f.Model.Open(ctx, account, cursor, most)
+	return page, errors.Join(err, ctx.Err())
+}
+
+func (f *faulty) Push(ctx context.Context, account string, usage []reservation.CounterUsage) error {
+	if err := errors.Join(reservation.ValidatePush(account, usage), ctx.Err()); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.after()
+	if f.push != nil {
+		return f.push(f.Model, account, usage)
+	}
+	return f.Model.Push(ctx, account, usage)
 }
 
 func (f *faulty) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
@@ -831,6 +856,83 @@ var mutants = []mutant{
 			}
 			return m.Restore(context.Background(), q)
 		}
+	}},
+	{"Open shows what has ended", true, func(f *faulty) {
+		f.open = func(m *Model, account, cursor string, most int) (reservation.OpenPage, error) {
+			at := m.clock.Now()
+			m.clock.Add(-time.Microsecond)
+			page, err := m.Open(context.Background(), account, cursor, most)
+			m.clock.Set(at)
+			page.Now = at
+			return page, err
+		}
+	}},
+	{"Open shows what waits for the ledger", true, func(f *faulty) {
+		f.open = func(m *Model, account, cursor string, most int) (reservation.OpenPage, error) {
+			var closed []*modelRecord
+			for _, r := range m.records {
+				if r.state == reservation.StateSettled && !r.confirmed {
+					closed, r.state = append(closed, r), reservation.StateHeld
+				}
+			}
+			page, err := m.Open(context.Background(), account, cursor, most)
+			for _, r := range closed {
+				r.state = reservation.StateSettled
+			}
+			return page, err
+		}
+	}},
+	{"Open skips one between two pages", true, func(f *faulty) {
+		f.open = func(m *Model, account, cursor string, most int) (reservation.OpenPage, error) {
+			page, err := m.Open(context.Background(), account, cursor, most)
+			if cursor != "" && len(page.Open) > 0 {
+				page.Open = page.Open[1:]
+			}
+			return page, err
+		}
+	}},
+	{"a page of Open ends where others end at the same instant", false, func(f *faulty) {
+		f.open = func(m *Model, account, cursor string, most int) (reservation.OpenPage, error) {
+			page, err := m.Open(context.Background(), account, cursor, most)
+			if page.Cursor != "" {
+				last := page.Open[len(page.Open)-1]
+				page.Cursor = reservation.OpenPlace{Ends: last.ExpiresAt.UnixMicro() + 1}.Cursor()
+			}
+			return page, err
+		}
+	}},
+	{"a Push seeds", true, func(f *faulty) {
+		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error {
+			for _, u := range usage {
+				if c := m.quotaOf(nameOf(account, u.Counter), u.Period.Key); c != nil {
+					c.incarnation = m.incarnation
+				}
+			}
+			return m.Push(context.Background(), account, usage)
+		}
+	}},
+	{"a Push brings an older value", true, func(f *faulty) {
+		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error {
+			for _, u := range usage {
+				if c := m.quotaOf(nameOf(account, u.Counter), u.Period.Key); c != nil && c.incarnation == m.incarnation {
+					c.version = -1
+				}
+			}
+			return m.Push(context.Background(), account, usage)
+		}
+	}},
+	{"a Push leaves an unseeded counter's version", false, func(f *faulty) {
+		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error {
+			for _, u := range usage {
+				if c := m.quotaOf(nameOf(account, u.Counter), u.Period.Key); c != nil && c.incarnation != m.incarnation && u.Version > c.version {
+					c.used, c.version = u.Used, u.Version
+				}
+			}
+			return m.Push(context.Background(), account, usage)
+		}
+	}},
+	{"a Push is lost", true, func(f *faulty) {
+		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error { return nil }
 	}},
 	{"a loss keeps the epoch", true, func(f *faulty) {
 		f.sweep = func(m *Model, most int) (reservation.SweepAnswer, error) {
