@@ -58,34 +58,37 @@ const (
 	GrainTotal Grain = "total" // the whole span of the query
 )
 
-// ReportQuery asks for what accounts used: of the reservations that were made
-// from From to before To, cut to whole hours (hour, total), days or months.
+// ReportQuery asks for what accounts used, of the reservations that were made
+// from From to before To. The span is widened to whole hours (GrainHour,
+// GrainTotal), days or months: see Span. Validate states the bounds.
 type ReportQuery struct {
 	Account  string // "" for every account
 	From, To time.Time
 	Grain    Grain
-	GroupBy  []string          // labels, at most MaxGroupBy; "account" for the account
+	GroupBy  []string          // labels, at most MaxGroupBy; "account" is the account, and no label
 	Labels   map[string]string // only these: all must be equal
 	Meters   []quota.Meter     // only these; empty: every meter
 	Limit    int               // rows, 1 to MaxPage
-	After    string            // Next of the page before; "" starts
+	After    string            // Next of the page before of the same query, Limit apart; "" starts
 }
 
 // MaxGroupBy bounds the labels by which a report groups.
 const MaxGroupBy = 8
 
-// ReportRow is a line of a report.
+// ReportRow is a line of a report. There is one for every group in which
+// something was posted, even if it sums up to nothing.
 type ReportRow struct {
-	Start  time.Time // of the hour, day or month; From for GrainTotal
+	Start  time.Time // of the hour, day or month; of the whole span for GrainTotal
 	Group  []string  // values of GroupBy, in order
 	Absent []bool    // beside Group: the calls did not have the label
 	Meter  quota.Meter
-	Used   quota.Amount // what was charged
+	Used   quota.Amount // what was charged, adjustments included
 	Held   quota.Amount // what had been held for it
-	Calls  int64        // closings
+	Calls  int64        // reservations that were closed with a total of the meter
 }
 
-// Report is a page of rows in the order of start, group and meter.
+// Report is a page of rows in the order of start, group and meter; texts in
+// byte order, a label that is absent before every value.
 type Report struct {
 	Rows []ReportRow
 	Next string // "" after the last
@@ -103,7 +106,8 @@ type Reader interface {
 	Changes(ctx context.Context, mark string, limit int) (ChangesPage, error)
 
 	// Report sums up what was used. It sees every closing that an Append
-	// answered before. It reads rollups, never entries.
+	// answered before. It reads rollups, never entries. A sum that leaves 64
+	// bits is an error that wraps quota.ErrOverflow.
 	Report(ctx context.Context, q ReportQuery) (Report, error)
 }
 

@@ -81,18 +81,18 @@ func (c *Closing) problem() string {
 	if p := textProblem("price_version", c.PriceVersion); p != "" {
 		return p
 	}
-	if p := c.labelProblem(); p != "" {
+	if p := labelProblem(c.Labels); p != "" {
 		return p
 	}
 	return c.lineProblem()
 }
 
-func (c *Closing) labelProblem() string {
-	if len(c.Labels) > quota.MaxLabels {
-		return fmt.Sprintf("labels: %d are stated, at most %d are accepted", len(c.Labels), quota.MaxLabels)
+func labelProblem(labels map[string]string) string {
+	if len(labels) > quota.MaxLabels {
+		return fmt.Sprintf("labels: %d are stated, at most %d are accepted", len(labels), quota.MaxLabels)
 	}
 	faulty, problem := "", ""
-	for name, value := range c.Labels {
+	for name, value := range labels {
 		p := requiredText("name", name)
 		if p == "" {
 			p = textProblem("value", value)
@@ -214,10 +214,9 @@ func ValidateClosingKey(account string, minted time.Time) error {
 // from before to, both in the instants that a ledger keeps (to may be the first
 // that is too late), limit 1 to MaxPage.
 func (q *ClosingsQuery) Validate() error {
-	c := Closing{Labels: q.Labels}
 	problem := textProblem("account", q.Account)
 	if problem == "" {
-		problem = c.labelProblem()
+		problem = labelProblem(q.Labels)
 	}
 	if problem == "" {
 		problem = spanProblem(q.From, q.To)

@@ -158,9 +158,12 @@ func closedRefuses(t *testing.T, b *bench) {
 	_, _, repriceErr := l.Reprice(b.ctx, correction(1), []ledger.Repricing{repricing(refund(1), line(spend, 1))})
 	_, closingsErr := l.Closings(b.ctx, ledger.ClosingsQuery{From: noon, To: noon.Add(1), Limit: 1})
 	_, changesErr := l.Changes(b.ctx, "", 1)
+	_, reportErr := l.Report(b.ctx, ledger.ReportQuery{From: noon, To: noon.Add(1), Grain: ledger.GrainHour, Limit: 1})
+	_, maintainErr := l.Maintain(b.ctx, noon, 0)
 	for what, err := range map[string]error{
 		"adjust": adjustErr, "adjustments": adjustmentsErr, "reprice": repriceErr, "closings": closingsErr, "changes": changesErr,
-		"append": appendErr, "usage": usageErr, "account usage": accountErr, "closing": closingErr, "check sums": sumsErr, "ping": l.Ping(b.ctx),
+		"append": appendErr, "usage": usageErr, "account usage": accountErr, "closing": closingErr, "check sums": sumsErr,
+		"report": reportErr, "maintain": maintainErr, "ping": l.Ping(b.ctx),
 	} {
 		if !errors.Is(err, ledger.ErrClosed) || !errors.Is(err, ledger.ErrUnavailable) {
 			t.Errorf("%s: error %v, want ErrClosed", what, err)

@@ -16,11 +16,15 @@ import (
 // and the map around them.
 const maxLabelSets = 1 << 17
 
+// forgetEvery is how often a node doubts what sets of labels the database has.
+const forgetEvery = time.Minute
+
 // labelSets knows sets of labels that the database has. It may know too few:
 // they are written again, which changes nothing.
 type labelSets struct {
-	mu    sync.Mutex
-	known map[posting.LabelSetID]struct{}
+	mu        sync.Mutex
+	known     map[posting.LabelSetID]struct{}
+	forgotten time.Time // when all were
 }
 
 // unknown returns those that may be missing, in the order of their ids.
@@ -49,12 +53,15 @@ func (s *labelSets) learn(sets []posting.LabelSet) {
 	}
 }
 
-// forget makes the node write every set once more, so that a database that was
-// restored from an older backup behind our back gets them again.
-func (s *labelSets) forget() {
+// forgetAt makes the node write every set once more, at most once in
+// forgetEvery, so that a database that was restored from an older backup behind
+// our back gets them again.
+func (s *labelSets) forgetAt(now time.Time) {
 	s.mu.Lock()
-	s.known = nil
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if now.Sub(s.forgotten).Abs() >= forgetEvery {
+		s.known, s.forgotten = nil, now
+	}
 }
 
 // queueDeltas queues what a transaction adds to the reports, and returns how

@@ -4,8 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/budgetd/budgetd/ledger"
 )
+
+// rollAtOnce is how many deltas one Maintain moves into the sums: a fraction of
+// a second of work.
+const rollAtOnce = 20_000
 
 // Maintain implements [ledger.Maintainer]. One call detaches one month at most;
 // how long that takes depends on the readers that must end first, and a call
@@ -23,8 +29,26 @@ func (l *Ledger) Maintain(ctx context.Context, now time.Time, retention time.Dur
 	if done.Made, err = l.makeMonths(ctx, now); err != nil {
 		return done, wrap("make months", err)
 	}
+	l.labels.forgetAt(now)
+	if done.Rolled, err = l.roll(ctx); err != nil {
+		return done, wrap("roll up deltas", err)
+	}
 	if done.Detached, done.More, err = l.retire(ctx, now, retention); err != nil {
 		return done, wrap("detach a month", err)
 	}
+	done.More = done.More || done.Rolled == rollAtOnce
 	return done, nil
+}
+
+// roll moves deltas into the sums, unless another node is at it.
+func (l *Ledger) roll(ctx context.Context) (rolled int, err error) {
+	err = l.inWrite(ctx, func(tx pgx.Tx) error {
+		var mine bool
+		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtext('budgetd.roll_deltas'))`).Scan(&mine)
+		if err != nil || !mine {
+			return err
+		}
+		return tx.QueryRow(ctx, rollDeltas, rollAtOnce).Scan(&rolled)
+	})
+	return rolled, err
 }

@@ -18,6 +18,8 @@ var (
 	insertLabelSets string
 	//go:embed sql/insert_deltas.sql
 	insertDeltas string
+	//go:embed sql/roll_deltas.sql
+	rollDeltas string
 	//go:embed sql/upsert_usage.sql
 	upsertUsage string
 	//go:embed sql/select_usage.sql

@@ -1,0 +1,133 @@
+package reporting_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/internal/reporting"
+)
+
+func at(text string) time.Time {
+	t, err := time.Parse("2006-01-02 15:04:05", text)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func TestPlanReadsTheSpanOnce(t *testing.T) {
+	for _, c := range []struct {
+		grain    ledger.Grain
+		from, to string
+		want     string
+	}{
+		{ledger.GrainHour, "2026-11-15 10:20:00", "2026-11-15 12:00:01", "hours 15T10 15T13"},
+		{ledger.GrainHour, "2026-11-15 10:00:00", "2026-11-15 12:00:00", "hours 15T10 15T12"},
+		{ledger.GrainDay, "2026-11-15 10:20:00", "2026-11-16 00:00:01", "days 15T00 17T00"},
+		{ledger.GrainMonth, "2026-11-15 10:20:00", "2026-11-16 00:00:00", "days 01T00 01T00"},
+		{ledger.GrainTotal, "2026-11-15 00:00:00", "2026-11-17 00:00:00", "days 15T00 17T00"},
+		{ledger.GrainTotal, "2026-11-15 10:20:00", "2026-11-17 01:00:00", "days 16T00 17T00 hours 15T10 16T00 hours 17T00 17T01"},
+		{ledger.GrainTotal, "2026-11-15 10:20:00", "2026-11-16 01:00:00", "hours 15T10 16T01"},
+		{ledger.GrainTotal, "2026-11-15 10:20:00", "2026-11-15 10:20:01", "hours 15T10 15T11"},
+	} {
+		p, err := reporting.NewPlan(ledger.ReportQuery{Grain: c.grain, From: at(c.from), To: at(c.to), Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const layout = "02T15"
+		var got []string
+		if p.ReadsDays() {
+			got = append(got, "days "+p.Days.From.Format(layout)+" "+p.Days.To.Format(layout))
+		}
+		for _, hours := range p.Hours {
+			got = append(got, "hours "+hours.From.Format(layout)+" "+hours.To.Format(layout))
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s from %s to %s reads %q, want %q", c.grain, c.from, c.to, got, c.want)
+		}
+	}
+}
+
+func query() ledger.ReportQuery {
+	return ledger.ReportQuery{
+		Grain: ledger.GrainDay, From: at("2026-11-01 00:00:00"), To: at("2026-12-01 00:00:00"), GroupBy: []string{"model", "route"}, Limit: 1,
+	}
+}
+
+func next(t testing.TB, q ledger.ReportQuery) (ledger.ReportRow, string) {
+	p, err := reporting.NewPlan(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := ledger.ReportRow{Start: at("2026-11-15 00:00:00"), Group: []string{"", ""}, Absent: []bool{true, false}, Meter: "tokens"}
+	page := p.Page([]ledger.ReportRow{row, {}})
+	if len(page.Rows) != 1 || page.Next == "" {
+		t.Fatalf("a page of one row of two: %+v", page)
+	}
+	return row, page.Next
+}
+
+func TestPosition(t *testing.T) {
+	row, after := next(t, query())
+	q := query()
+	q.After, q.Limit = after, 7
+	q.To = q.To.Add(-time.Minute) // the same days
+	p, err := reporting.NewPlan(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &reporting.Position{Start: row.Start, Group: []string{"", "="}, Meter: "tokens"}
+	if diff := cmp.Diff(want, p.After); diff != "" {
+		t.Errorf("position (-want +got):\n%s", diff)
+	}
+	if p.Days.From != row.Start {
+		t.Errorf("reads from %s again, want from %s", p.Days.From, row.Start)
+	}
+	for what, change := range map[string]func(*ledger.ReportQuery){
+		"account": func(q *ledger.ReportQuery) { q.Account = "acme" },
+		"span":    func(q *ledger.ReportQuery) { q.To = q.To.AddDate(0, 0, 1) },
+		"grain":   func(q *ledger.ReportQuery) { q.Grain = ledger.GrainHour },
+		"group":   func(q *ledger.ReportQuery) { q.GroupBy = []string{"route", "model"} },
+		"labels":  func(q *ledger.ReportQuery) { q.Labels = map[string]string{"model": "x"} },
+		"meters":  func(q *ledger.ReportQuery) { q.Meters = append(q.Meters, "tokens") },
+	} {
+		q := query()
+		q.After = after
+		change(&q)
+		if _, err := reporting.NewPlan(q); !errors.Is(err, ledger.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "after: is of another query") {
+			t.Errorf("another %s: error %v", what, err)
+		}
+	}
+}
+
+func FuzzPosition(f *testing.F) {
+	_, after := next(f, query())
+	f.Add(after)
+	f.Add(after[:len(after)-2])
+	f.Add("AQfqDA")
+	f.Fuzz(func(t *testing.T, text string) {
+		q := query()
+		q.After = text
+		p, err := reporting.NewPlan(q)
+		if err != nil {
+			if !errors.Is(err, ledger.ErrInvalid) {
+				t.Fatalf("error %v, want ErrInvalid", err)
+			}
+			return
+		}
+		if text == "" {
+			return
+		}
+		row := ledger.ReportRow{Start: p.After.Start, Meter: p.After.Meter}
+		reporting.SetGroup(&row, p.After.Group)
+		if again := p.Page([]ledger.ReportRow{row, {}}).Next; again != text {
+			t.Fatalf("%q came back as %q", text, again)
+		}
+	})
+}
