@@ -79,6 +79,9 @@ type Closing struct {
 	PriceVersion string
 	Labels       map[string]string // the same in all closings of a reservation; reports go by them
 	Lines        []Line            // at most one per usage row
+	// Spooled says, in what Ledger.Closing returns, that the closing is on this
+	// node's disk and not in the ledger yet. Append does not look at it.
+	Spooled bool
 }
 
 // Verdict is what the ledger holds for a reservation once a closing was

@@ -187,7 +187,7 @@ func (b *Broker) storyClosing(ctx context.Context, token *reservationToken, reco
 	defer cancel()
 	closing, err = b.Ledger.Closing(ctx, token.Account, token.ID, token.ID.Minted())
 	if err == nil && closing.Rank >= record.Rank {
-		return closing, true, nil
+		return closing, !closing.Spooled, nil
 	}
 	if err != nil && !errors.Is(err, ledger.ErrNotFound) && (record.Rank == 0 || !errors.Is(err, ledger.ErrUnavailable)) {
 		return ledger.Closing{}, false, err

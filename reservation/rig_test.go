@@ -37,6 +37,7 @@ type rig struct {
 	policy  *fixedPolicy
 	sweeper *reservation.Sweeper
 
+	observer reservation.Observer
 	config   reservation.Config // of brokers to be started, beside what start fills in
 	registry *prometheus.Registry
 }
@@ -157,15 +158,39 @@ func (s *swappedStore) Ping(ctx context.Context) error { return s.current().Ping
 
 func (s *swappedStore) Close() error { return s.current().Close() }
 
-// swappedLedger can fail its Appends, before or after they have their effect.
+// swappedLedger can be away, and fail its Appends before or after they have
+// their effect.
 type swappedLedger struct {
 	ledger.Ledger
 	silent     atomic.Bool
+	appends    atomic.Int64 // that were asked for
 	loseAnswer atomic.Bool
 	refuse     atomic.Pointer[time.Time] // the closing minted then is refused for what it says
 }
 
+func (l *swappedLedger) Usage(ctx context.Context, keys []ledger.UsageKey) ([]ledger.Usage, error) {
+	if l.silent.Load() {
+		return nil, ledger.ErrUnavailable
+	}
+	return l.Ledger.Usage(ctx, keys)
+}
+
+func (l *swappedLedger) Closing(ctx context.Context, account string, reservation [16]byte, minted time.Time) (ledger.Closing, error) {
+	if l.silent.Load() {
+		return ledger.Closing{}, ledger.ErrUnavailable
+	}
+	return l.Ledger.Closing(ctx, account, reservation, minted)
+}
+
+func (l *swappedLedger) Ping(ctx context.Context) error {
+	if l.silent.Load() {
+		return ledger.ErrUnavailable
+	}
+	return l.Ledger.Ping(ctx)
+}
+
 func (l *swappedLedger) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
+	l.appends.Add(1)
 	if l.silent.Load() {
 		return nil, ledger.ErrUnavailable
 	}
@@ -198,15 +223,18 @@ func (r *rig) start(front ledger.Ledger) {
 	r.registry = prometheus.NewRegistry()
 	config := r.config
 	config.Now, config.Deadline, config.Registerer = r.clock.Now, 5*time.Second, r.registry
-	config.Logger = slog.New(slog.NewTextHandler(r.tb.Output(), nil))
+	config.Logger = r.log()
 	r.Broker = reservation.NewBroker(
-		reservation.Parts{Store: r.engine, Ledger: front, Poster: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey},
+		reservation.Parts{Store: r.engine, Ledger: front, Poster: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey, Observer: r.observer},
 		config,
 	)
 	broker := r.Broker
 	r.tb.Cleanup(func() { broker.Close(context.Background()) })
 	r.sweeper = reservation.NewSweeper(r.Broker)
 }
+
+// log goes into the test's own output.
+func (r *rig) log() *slog.Logger { return slog.New(slog.NewTextHandler(r.tb.Output(), nil)) }
 
 // metric reads one value; labels are name=value pairs in order of name.
 func (r *rig) metric(name string, labels ...string) float64 {

@@ -94,8 +94,8 @@ func (s *Sweeper) finishApart(ctx context.Context, pending []Pending, room chan 
 // Sweep does one round: ends leases, brings back open reservations if the engine
 // has lost its data, posts the closings that wait and confirms them. It reports
 // whether more was due. What fails is due again by itself, and keeps nothing
-// else from being finished. While the ledger is away nothing is posted, and
-// that is no error.
+// else from being finished. While the ledger is known to be away nothing is
+// posted, and that is no error.
 func (s *Sweeper) Sweep(ctx context.Context) (more bool, err error) {
 	answer, err := s.visit(ctx)
 	if err != nil {

@@ -49,6 +49,7 @@ func (s *Spool) Closing(ctx context.Context, account string, reservation [16]byt
 		return ledger.Closing{}, s.file.failed("read a closing", err)
 	}
 	sortLines(account, spooled.closing.Lines)
+	spooled.closing.Spooled = true
 	if found && s.away.Load() {
 		return spooled.closing, nil
 	}

@@ -174,6 +174,9 @@ func (s *Spool) back() {
 // is asked again at most a second after it is back.
 func (s *Spool) Away() bool { return s.away.Load() }
 
+// Waiting returns how many closings are in the file and not in the ledger.
+func (s *Spool) Waiting() int { return s.held.count() }
+
 // wake has Run look.
 func (s *Spool) wake() {
 	select {

@@ -294,6 +294,7 @@ func TestEveryField(t *testing.T) {
 	c.Labels = map[string]string{"model": "gpt-4o", "odd <&>\u2028\"": "\x7f\\"}
 	c.Lines[0].Scope = "model=gpt-4o"
 	c.Lines = append(c.Lines, ledger.Line{Period: "m2026-11-01", Meter: quota.MeterTokens, Amount: 3, Held: 16})
+	c.Spooled = true
 	for value := range fields(t, c) {
 		if value.IsZero() {
 			t.Errorf("the test leaves a field of %s zero", value.Type())
