@@ -19,6 +19,10 @@ const (
 	maxGrantTextBytes = 1024 // of a grant's scope and reason
 )
 
+// LateSpan is how long after its end a period's use may still change what grants
+// covered of it: the longest lease and an hour.
+const LateSpan = 25 * time.Hour
+
 // Grant adds to what an account's quota allows, for a while: a top-up, a
 // promotion, a goodwill credit. What one period leaves of it is there in the
 // next, until it ends.
@@ -342,15 +346,19 @@ type Settling struct {
 // Settle works out what grants covered of periods that have ended by now, or in
 // which the grant has. It returns all uses, to be kept in place of those before,
 // of each grant of which something is new. Of each quota the earlier period goes
-// first, since the next depends on it, at most rounds of them. Periods that
-// ended after recheck are looked at again, for late Refunds; of those before,
-// but the newest, the uses are put together.
+// first, since the next depends on it, at most rounds of them. With again,
+// periods that ended within [LateSpan] are looked at once more, for late
+// Refunds; of those before, but the newest, the uses are put together.
 //
 // used returns the use of each period that it is asked for, in order. Of a
 // period that is over it is what was spent and what open reservations still
 // hold, so that nothing is given twice; of another, what was spent.
-func (p *Policy) Settle(now, recheck time.Time, rounds int, used func([]Settling) ([]Amount, error)) ([]GrantUse, error) {
+func (p *Policy) Settle(now time.Time, again bool, rounds int, used func([]Settling) ([]Amount, error)) ([]GrantUse, error) {
 	s := settler{policy: p, uses: make(map[grantKey]grantUses)}
+	recheck := now
+	if again {
+		recheck = now.Add(-LateSpan)
+	}
 	grants := s.grants(recheck)
 	var failed error
 	for range rounds {
@@ -374,7 +382,7 @@ func (p *Policy) Settle(now, recheck time.Time, rounds int, used func([]Settling
 	var found []GrantUse
 	for _, g := range grants {
 		if uses, changed := s.uses[g.key]; changed {
-			found = append(found, uses.folded(g.account.PeriodAt(g.limit.Limit.Period, recheck).Key).rows(g.key)...)
+			found = append(found, uses.folded(g.account.PeriodAt(g.limit.Limit.Period, now.Add(-LateSpan)).Key).rows(g.key)...)
 		}
 	}
 	return found, failed

@@ -45,7 +45,7 @@ func allows(t testing.TB, policy *quota.Policy, at time.Time) quota.Allowance {
 // each period.
 func settled(t testing.TB, policy *quota.Policy, now time.Time, used map[string]quota.Amount, known []quota.GrantUse) (*quota.Policy, []quota.GrantUse) {
 	t.Helper()
-	uses, err := policy.Settle(now, now.Add(-25*time.Hour), 100, func(asked []quota.Settling) ([]quota.Amount, error) {
+	uses, err := policy.Settle(now, true, 100, func(asked []quota.Settling) ([]quota.Amount, error) {
 		amounts := make([]quota.Amount, len(asked))
 		for i := range asked {
 			amounts[i] = used[asked[i].Period.Key]
@@ -191,7 +191,7 @@ func TestGrantsNeverGiveTwice(t *testing.T) {
 		// Every day someone uses all that is allowed, or a part, and the keeper
 		// looks.
 		for at := onDay(months[0]); at.Before(onDay(months[4])); at = at.AddDate(0, 0, 1) {
-			uses, err := policy.Settle(at, at.Add(-25*time.Hour), 10, func(asked []quota.Settling) ([]quota.Amount, error) {
+			uses, err := policy.Settle(at, true, 10, func(asked []quota.Settling) ([]quota.Amount, error) {
 				var amounts []quota.Amount
 				for _, a := range asked {
 					amounts = append(amounts, used[a.Period.Key])
@@ -271,7 +271,7 @@ func TestOldUsesAreFolded(t *testing.T) {
 	}
 	now := onDay("2026-07-01")
 	for range 10 {
-		found, err := policy.Settle(now, now.Add(-25*time.Hour), 64, used)
+		found, err := policy.Settle(now, true, 64, used)
 		if err != nil {
 			t.Fatal(err)
 		}

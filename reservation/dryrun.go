@@ -34,7 +34,7 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 		h := &request.Holds[ticket.Hold]
 		asked := w.token.Holds[ticket.Hold].Amount
 		level := &answer.Levels[ticket.Hold]
-		level.Used, level.Remaining, level.ResetsAt, level.Seeded = rows[i].Used, h.Max-rows[i].Used, h.Period.End, true
+		level.Used, level.Remaining, level.ResetsAt, level.Seeded = rows[i].Used, h.Max-countable(rows[i].Used), h.Period.End, true
 		refusal := Refusal{Hold: ticket.Hold, Reason: QuotaExhausted, Remaining: level.Remaining, RetryAt: h.Period.End}
 		switch {
 		case asked > h.Max:

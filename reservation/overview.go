@@ -39,17 +39,20 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 	}
 	at := b.now()
 	view := Overview{Account: account, Plan: known.Plan, TotalsPeriod: known.PeriodAt(quota.PeriodMonth, at)}
+	var planned []plannedHold
 	var holds []Hold
 	for _, applied := range limits {
 		if !mayMatch(applied.Limit, labels) {
 			continue
 		}
 		applied.Scope = applied.Limit.Scope(labels)
-		hold := newHold(known, applied, 0, at)
-		holds = append(holds, hold)
+		hold := newHold(policy, known, applied, 0, at)
+		planned = append(planned, hold)
+		holds = append(holds, hold.engine())
 		view.Limits = append(view.Limits, LimitStatus{
 			Limit: applied.Limit.Name, Pool: applied.Pool, Scope: applied.Scope, Meter: applied.Limit.Meter,
 			Kind: applied.Limit.Kind, Max: hold.capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
+			Soft: hold.Soft, Granted: policy.Allowance(known, applied, hold.Period, at).Granted,
 		})
 	}
 	levels, err := b.levels(ctx, account, holds)
@@ -60,7 +63,7 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 		return Overview{}, err
 	default:
 		for i := range levels {
-			view.Limits[i].Level = levels[i]
+			view.Limits[i].Level = planned[i].seen(levels[i])
 		}
 	}
 	return view, b.addPosted(ctx, account, holds, &view)

@@ -53,22 +53,25 @@ func newPlan(policy *quota.Policy, account string, labels map[string]string, ask
 			return plan{}, &InvalidError{Field: "account", Problem: fmt.Sprintf("account %q has too many limits", account), Bound: fmt.Sprintf("at most %d for one call", MaxHolds)}
 		}
 		p.limits = append(p.limits, a.Limit)
-		p.holds = append(p.holds, plannedHold{
-			Hold:   newHold(p.account, a, amount, at),
-			Name:   a.Limit.Name,
-			Meter:  a.Limit.Meter,
-			Weight: a.Limit.Weight(labels),
-		})
+		hold := newHold(policy, p.account, a, amount, at)
+		hold.Weight = a.Limit.Weight(labels)
+		p.holds = append(p.holds, hold)
 	}
 	return p, nil
 }
 
-func newHold(account quota.Account, a quota.Applied, amount quota.Amount, at time.Time) Hold {
-	h := Hold{
-		Counter:  Counter{Pool: a.Pool, Limit: a.ID, Scope: a.Scope},
-		Kind:     a.Limit.Kind,
-		Amount:   amount,
-		OnExpiry: a.Limit.OnExpiry,
+// newHold is a hold without its weight.
+func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amount quota.Amount, at time.Time) plannedHold {
+	h := plannedHold{
+		Hold: Hold{
+			Counter:  Counter{Pool: a.Pool, Limit: a.ID, Scope: a.Scope},
+			Kind:     a.Limit.Kind,
+			Amount:   amount,
+			OnExpiry: a.Limit.OnExpiry,
+		},
+		Name:  a.Limit.Name,
+		Meter: a.Limit.Meter,
+		Soft:  a.Limit.Soft,
 	}
 	switch a.Limit.Kind {
 	case quota.KindBucket:
@@ -76,8 +79,8 @@ func newHold(account quota.Account, a quota.Applied, amount quota.Amount, at tim
 	case quota.KindSlots:
 		h.Max = a.Limit.Max
 	case quota.KindQuota:
-		h.Max = a.Limit.Max
 		h.Period = account.PeriodAt(a.Limit.Period, at)
+		h.Max = policy.Allowance(account, a, h.Period, at).Max
 	}
 	return h
 }
@@ -119,7 +122,18 @@ func (h *Hold) window() time.Duration {
 // maxWindow bounds what is reported for buckets that take centuries to fill.
 const maxWindow = 100 * 365 * 24 * time.Hour
 
+// seen is the engine's level as callers see it.
+func (h *plannedHold) seen(level Level) Level {
+	if h.Soft {
+		level.Remaining -= quota.MaxAmount - h.Max
+	}
+	return level
+}
+
 func (h *plannedHold) shown(level Level, known bool) HeldLimit {
+	if known {
+		level = h.seen(level)
+	}
 	return HeldLimit{
 		Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Amount: h.Amount,
 		Max: h.capacity(), Window: h.window(), Level: level, LevelKnown: known,

@@ -42,7 +42,10 @@ type rig struct {
 	registry *prometheus.Registry
 }
 
-type fixedPolicy struct{ atomic.Pointer[quota.Policy] }
+type fixedPolicy struct {
+	atomic.Pointer[quota.Policy]
+	uses []quota.GrantUse
+}
 
 func (p *fixedPolicy) Current() *quota.Policy { return p.Load() }
 

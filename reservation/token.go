@@ -29,7 +29,8 @@ type TokenKeys interface {
 var errBadToken = errors.New("not a reservation id of this broker")
 
 const (
-	tokenVersion  = 1
+	tokenVersion  = 2
+	oldestToken   = 1 // still opened; its quotas are not soft
 	tokenMACBytes = 16
 	tokenHeader   = 1 + 2 // version, key id
 )
@@ -45,6 +46,16 @@ type plannedHold struct {
 	Name   string // the limit's
 	Meter  quota.Meter
 	Weight quota.Amount
+	Soft   bool // a quota that never refuses: Max is what callers see, and the engine's bound is its own
+}
+
+// engine is the hold as engines take it.
+func (h *plannedHold) engine() Hold {
+	hold := h.Hold
+	if h.Soft {
+		hold.Max = quota.MaxAmount
+	}
+	return hold
 }
 
 // reservationToken is all that any node, or the same node after Redis lost
@@ -67,7 +78,7 @@ type reservationToken struct {
 func (t *reservationToken) holds() []Hold {
 	holds := make([]Hold, len(t.Holds))
 	for i := range t.Holds {
-		holds[i] = t.Holds[i].Hold
+		holds[i] = t.Holds[i].engine()
 	}
 	return holds
 }
@@ -131,7 +142,7 @@ func openTokenText(text string, keys TokenKeys) (*reservationToken, []byte, erro
 
 // openToken decodes and verifies the binary form.
 func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
-	if len(raw) < tokenHeader+len(ID{})+tokenMACBytes || len(raw) > MaxTokenBytes || raw[0] != tokenVersion {
+	if len(raw) < tokenHeader+len(ID{})+tokenMACBytes || len(raw) > MaxTokenBytes || raw[0] < oldestToken || raw[0] > tokenVersion {
 		return nil, errBadToken
 	}
 	key, ok := keys.ByID(binary.BigEndian.Uint16(raw[1:3]))
@@ -165,7 +176,7 @@ func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 	t.Asked = r.amounts()
 	t.Holds = make([]plannedHold, r.length(MaxHolds))
 	for i := range t.Holds {
-		t.Holds[i] = r.hold()
+		t.Holds[i] = r.hold(raw[0])
 	}
 	if r.err != nil || len(r.rest) != 0 {
 		// Signed by us and yet unreadable: another version's encoding under
@@ -195,13 +206,14 @@ func appendHold(b []byte, h *plannedHold) []byte {
 		b = msgp.AppendString(b, h.Period.Key)
 		b = msgp.AppendInt64(b, h.Period.Start.UnixMicro())
 		b = msgp.AppendInt64(b, h.Period.End.UnixMicro())
+		b = msgp.AppendBool(b, h.Soft)
 	default:
 		b = msgp.AppendInt64(b, int64(h.Max))
 	}
 	return b
 }
 
-func (r *reader) hold() plannedHold {
+func (r *reader) hold(version byte) plannedHold {
 	var h plannedHold
 	h.Pool, h.Limit, h.Scope, h.Name = r.text(), r.text(), r.text(), r.text()
 	h.Meter = quota.Meter(r.text())
@@ -222,6 +234,7 @@ func (r *reader) hold() plannedHold {
 		h.Period.Key = r.text()
 		h.Period.Start = time.UnixMicro(r.integer()).UTC()
 		h.Period.End = time.UnixMicro(r.integer()).UTC()
+		h.Soft = version > 1 && r.boolean()
 	default:
 		h.Max = quota.Amount(r.integer())
 	}

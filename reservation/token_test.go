@@ -48,6 +48,7 @@ func someToken(t *rapid.T) *reservationToken {
 		case quota.KindQuota:
 			h.Max = amount.Draw(t, "max")
 			h.Period = quota.Period{Key: "m2026-11-15", Start: time.UnixMicro(1).UTC(), End: time.UnixMicro(2).UTC()}
+			h.Soft = rapid.Bool().Draw(t, "soft")
 		}
 		token.Holds = append(token.Holds, h)
 	}
@@ -147,4 +148,33 @@ func FuzzOutcome(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", o, again, err)
 		}
 	})
+}
+
+// TestTokenOfVersion1: what an older broker sealed is opened. The token was made
+// by the version before soft quotas.
+func TestTokenOfVersion1(t *testing.T) {
+	keys := tokenKeys{1: []byte("a secret of the ledger's store!!")}
+	token := &reservationToken{
+		ID: NewID(time.UnixMicro(1_700_000_000_000_000)), Account: "acme", Lease: time.Minute, Retention: 10 * time.Minute,
+		TotalsPeriod: "m2026-11-01", Asked: quota.Amounts{quota.MeterTokens: 5},
+		Holds: []plannedHold{{Name: "month", Meter: quota.MeterTokens, Weight: 1, Hold: Hold{
+			Counter: Counter{Limit: "month.1"}, Kind: quota.KindQuota, Amount: 5, Max: 10, OnExpiry: quota.ExpiryGiveBack,
+			Period: quota.Period{Key: "m2026-11-01", Start: time.UnixMicro(1).UTC(), End: time.UnixMicro(2).UTC()},
+		}}},
+	}
+	raw, err := token.seal(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Version 1 had all of it but the hold's last byte.
+	signed := raw[:len(raw)-tokenMACBytes-1]
+	signed[0] = 1
+	old := append(signed, tokenMAC(keys[1], signed)...)
+	got, err := openToken(old, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Holds) != 1 || !reflect.DeepEqual(got.Holds[0], token.Holds[0]) {
+		t.Errorf("got %+v, want %+v", got.Holds, token.Holds)
+	}
 }
