@@ -51,6 +51,7 @@ func Run(t *testing.T, fresh func(testing.TB) Database) {
 		{"an overflow writes nothing", overflow},
 		{"damaged books are found", damagedBooks},
 		{"a report sums up totals", reportByHand},
+		{"a report has adjustments and corrections", reportOfChanges},
 		{"any report agrees with a naive sum", reportsAgree},
 		{"reports are exact while deltas are rolled up", reportsDuringRolling},
 		{"a report whose sum overflows says so", reportOverflow},

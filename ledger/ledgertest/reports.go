@@ -147,6 +147,38 @@ func reportByHand(t *testing.T, b *bench) {
 	}
 }
 
+// reportOfChanges sees what is posted without a closing, under the hour of an
+// adjustment and under the labels and the hour of a closing that is repriced.
+func reportOfChanges(t *testing.T, b *bench) {
+	totals := ledger.UsageKey{Account: spend.Account, Period: "m2026-11-01", Meter: quota.MeterCost}
+	c := refund(1, total(quota.MeterCost, 100, 400), line(spend, 100))
+	b.append(c)
+	b.maintain(b.engine())
+	credit := adjustment(1, totals, -30)
+	credit.At = noon.Add(25 * time.Hour)
+	onLimit := adjustment(2, spend, -7)
+	for _, a := range []ledger.Adjustment{credit, onLimit, credit} {
+		if _, _, err := b.engine().Adjust(b.ctx, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := repricing(c, line(totals, 50), line(spend, 50))
+	for range 2 {
+		if _, _, err := b.engine().Reprice(b.ctx, correction(1), []ledger.Repricing{change}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := ledger.ReportQuery{From: noon, To: noon.Add(48 * time.Hour), Grain: ledger.GrainDay, GroupBy: []string{"model"}, Limit: 10}
+	day := noon.Truncate(24 * time.Hour)
+	want := []ledger.ReportRow{
+		{Start: day, Group: []string{"gpt-4o"}, Absent: []bool{false}, Meter: quota.MeterCost, Used: 50, Held: 400, Calls: 1},
+		{Start: day.AddDate(0, 0, 1), Group: []string{""}, Absent: []bool{true}, Meter: quota.MeterCost, Used: -30},
+	}
+	b.same("at once", b.report(b.engine(), q), want)
+	b.maintain(b.engine())
+	b.same("rolled up", b.report(b.engine(), q), want)
+}
+
 // reportModel remembers each closing that was posted, and sums them up as
 // naively as can be.
 type reportModel struct {
