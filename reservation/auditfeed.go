@@ -29,17 +29,15 @@ const (
 // died before they had confirmed it, by Refunds that went around a silent
 // engine, by adjustments.
 type feed struct {
-	auditor *Auditor
-	mark    string
-	untold  map[ledger.UsageKey]ledger.Usage // the engine did not take them yet
+	mark   string
+	untold map[ledger.UsageKey]ledger.Usage // the engine did not take them yet
 }
 
 // follow brings changes to the engine every second, until ctx ends.
 func (a *Auditor) follow(ctx context.Context) {
-	f := &feed{auditor: a, untold: map[ledger.UsageKey]ledger.Usage{}}
 	read := trouble{logger: a.broker.config.Logger, what: "following the ledger's changes"}
 	for {
-		more, err := f.step(ctx)
+		more, err := a.Follow(ctx)
 		if read.note(ctx, err); err != nil {
 			a.broker.metrics.audit.failed.Inc()
 		}
@@ -52,9 +50,15 @@ func (a *Auditor) follow(ctx context.Context) {
 	}
 }
 
-// step takes one page of changes. It says whether there is more already.
-func (f *feed) step(ctx context.Context) (more bool, err error) {
-	b := f.auditor.broker
+// Follow does one round of what Run does every second: it takes a page of what
+// changed in the ledger since the round before, lets the observer hear of it,
+// and brings to the engine what this broker did not tell it yet. The first round
+// finds out where to start. It reports whether there is more already. What the
+// engine does not take is tried again at the next round.
+//
+// One round at a time: not to be called beside Run.
+func (a *Auditor) Follow(ctx context.Context) (more bool, err error) {
+	b, f := a.broker, &a.feed
 	within, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
 	page, err := b.Ledger.Changes(within, f.mark, feedPage)
 	cancel()
@@ -62,16 +66,16 @@ func (f *feed) step(ctx context.Context) (more bool, err error) {
 		f.mark = page.Mark
 		b.observe(page.Usage)
 		for _, row := range page.Usage {
-			f.add(row)
+			f.add(b, row)
 		}
 	}
-	f.tell(ctx)
+	f.tell(ctx, b)
 	return page.More, err
 }
 
 // add notes a row for the engine, unless it was told of it.
-func (f *feed) add(row ledger.Usage) {
-	if row.Limit == "" || f.auditor.broker.told.has(row.UsageKey, row.Version) {
+func (f *feed) add(b *Broker, row ledger.Usage) {
+	if row.Limit == "" || b.told.has(row.UsageKey, row.Version) {
 		return
 	}
 	if _, waits := f.untold[row.UsageKey]; !waits && len(f.untold) >= maxUntold {
@@ -82,11 +86,10 @@ func (f *feed) add(row ledger.Usage) {
 
 // tell pushes what the engine was not told of. What fails waits for the next
 // step.
-func (f *feed) tell(ctx context.Context) {
+func (f *feed) tell(ctx context.Context, b *Broker) {
 	if len(f.untold) == 0 {
 		return
 	}
-	b := f.auditor.broker
 	byAccount := map[string][]ledger.Usage{}
 	for _, row := range f.untold {
 		byAccount[row.Account] = append(byAccount[row.Account], row)

@@ -36,8 +36,9 @@ func (c *AuditedCounter) compare(summed bool) (gaps auditGaps) {
 		gaps.add(gapEntries)
 	}
 	// Between two versions nothing can be said but which is older; that the
-	// engine is behind is the usual case while closings are confirmed.
-	if c.InEngine && (c.Version != c.EngineVersion || c.Used != countable(c.Row)) {
+	// engine is behind is the usual case while closings are confirmed. An engine
+	// takes over nothing more for a period that has ended.
+	if c.InEngine && !c.over && (c.Version != c.EngineVersion || c.Used != countable(c.Row)) {
 		gaps.add(gapRow)
 	}
 	if summed && c.Held != c.HeldRecords {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
@@ -50,6 +51,9 @@ func (a *Auditor) look(ctx context.Context, account string, how lookFor) (*look,
 	}
 	for _, c := range l.counters {
 		c.LimitName = known.name(c.Limit)
+		if period, ok := known.period(c.Period); ok {
+			c.over = !known.now.Before(period.End)
+		}
 		c.Entries = c.Row
 	}
 	if how.sums {
@@ -206,6 +210,7 @@ type auditedQuotas struct {
 	account quota.Account
 	byID    map[string]*quota.Limit
 	periods map[string]quota.Period // current and last ones by key
+	now     time.Time
 }
 
 // auditedQuota is a counter with the meter that it counts.
@@ -227,6 +232,7 @@ func (a *Auditor) quotasOf(account string) *auditedQuotas {
 		}
 	}
 	now := a.broker.now()
+	known.now = now
 	for _, unit := range [...]quota.PeriodUnit{quota.PeriodDay, quota.PeriodWeek, quota.PeriodMonth, quota.PeriodYear} {
 		current := known.account.PeriodAt(unit, now)
 		last := known.account.PeriodAt(unit, current.Start.Add(-1))

@@ -30,6 +30,7 @@ type AuditedCounter struct {
 	Repaired bool
 
 	gaps auditGaps
+	over bool // the period has ended: nothing is admitted from the counter any more
 }
 
 // AuditReport is what an audit found.
@@ -68,6 +69,7 @@ type AuditQuery struct {
 // what the engine has seen, is reported and left to people.
 type Auditor struct {
 	broker *Broker
+	feed   feed
 
 	mu    sync.Mutex
 	found map[string]accountGaps // the latest look at each account with gaps
@@ -75,7 +77,7 @@ type Auditor struct {
 
 // NewAuditor makes an Auditor that uses the broker's engine and ledger.
 func NewAuditor(b *Broker) *Auditor {
-	return &Auditor{broker: b, found: map[string]accountGaps{}}
+	return &Auditor{broker: b, found: map[string]accountGaps{}, feed: feed{untold: map[ledger.UsageKey]ledger.Usage{}}}
 }
 
 // Pauses of a background audit.

@@ -82,8 +82,17 @@ func (s *Spool) look(ctx context.Context) error {
 }
 
 // Drain posts everything that waits, and returns when the file has none left or
-// with the first error.
-func (s *Spool) Drain(ctx context.Context) error { return s.drainAll(ctx, "") }
+// with the first error. Without one the ledger answers, and Appends go to it
+// again.
+func (s *Spool) Drain(ctx context.Context) error {
+	err := s.drainAll(ctx, "")
+	if err == nil && s.away.Load() {
+		if err = s.look(ctx); err == nil {
+			s.back()
+		}
+	}
+	return err
+}
 
 // drainAll drains one account, or all ("").
 func (s *Spool) drainAll(ctx context.Context, account string) error {

@@ -201,6 +201,20 @@ func (b books) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.
 	return b.Ledger.Append(ctx, closings)
 }
 
+func (b books) Ping(ctx context.Context) error {
+	if f := b.network.ledgerFate(); f == drops || f == lingersOn {
+		return ledger.ErrUnavailable
+	}
+	return b.Ledger.Ping(ctx)
+}
+
+func (b books) Changes(ctx context.Context, mark string, limit int) (ledger.ChangesPage, error) {
+	if f := b.network.ledgerFate(); f == drops || f == lingersOn {
+		return ledger.ChangesPage{}, ledger.ErrUnavailable
+	}
+	return b.Ledger.Changes(ctx, mark, limit)
+}
+
 func (b books) Usage(ctx context.Context, keys []ledger.UsageKey) ([]ledger.Usage, error) {
 	if f := b.network.ledgerFate(); f == drops || f == lingersOn {
 		return nil, ledger.ErrUnavailable
