@@ -98,6 +98,13 @@ func (e *Estimator) Price(provider, model string) (Price, error) {
 	return m.Price, err
 }
 
+// PriceAt returns what a model costs for reservations that are made at an
+// instant. A catalogue knows one price, whatever the instant. It fails as Price
+// does.
+func (e *Estimator) PriceAt(provider, model string, _ time.Time) (Price, error) {
+	return e.Price(provider, model)
+}
+
 // maxModelBytes bounds the names of a call.
 const maxModelBytes = 256
 

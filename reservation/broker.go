@@ -30,6 +30,8 @@ type Estimator interface {
 	// Price finds what a model of a provider ("" when unknown) costs. The
 	// error wraps estimator.ErrUnknownModel.
 	Price(provider, model string) (estimator.Price, error)
+	// PriceAt is Price for reservations that are made at an instant.
+	PriceAt(provider, model string, at time.Time) (estimator.Price, error)
 }
 
 // Parts are what a Broker is made of. All are required but those that say what
@@ -217,6 +219,7 @@ type work struct {
 	body     Hash
 	dryRun   bool
 	estimate *estimator.Estimate
+	spent    report // a charge: its token classes, if any
 	closed   Record // a charge: as the engine recorded it
 }
 

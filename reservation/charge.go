@@ -35,7 +35,8 @@ func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 		if err != nil {
 			return Decision{}, err
 		}
-		if err := addClasses(asked, *spend.Tokens, &price); err != nil {
+		w.spent.classes = spend.Tokens
+		if w.spent.priced, err = addClasses(asked, *spend.Tokens, &price); err != nil {
 			return Decision{}, err
 		}
 		w.pin(&price)
@@ -77,7 +78,7 @@ func (b *Broker) keepCharge(ctx context.Context, w *work) error {
 
 // settlement is the closing part of a charge: it uses what it asks.
 func (w *work) settlement() *Settlement {
-	o := outcome{Charged: w.token.Asked, Actual: make([]quota.Amount, len(w.token.Holds))}
+	o := outcome{Charged: w.token.Asked, Actual: make([]quota.Amount, len(w.token.Holds)), Pricing: w.token.pricing(w.spent)}
 	for i := range w.token.Holds {
 		o.Actual[i] = w.token.Holds[i].Amount
 	}

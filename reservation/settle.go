@@ -14,42 +14,53 @@ import (
 	"github.com/budgetd/budgetd/quota"
 )
 
-// reported turns a usage into amounts per meter, without anything that was not
-// stated. The cost comes from the pinned price when token classes are given.
-func (u Usage) reported(price *estimator.Price) (quota.Amounts, error) {
+// report is what a usage comes to.
+type report struct {
+	amounts quota.Amounts           // without anything that was not stated
+	classes *estimator.TokenClasses // nil when they are not known
+	priced  bool                    // the cost is that of the classes, and not the caller's
+}
+
+// reported turns a usage into amounts per meter. The cost comes from the pinned
+// price when token classes are given.
+func (u Usage) reported(price *estimator.Price) (report, error) {
 	if err := u.Amounts.Validate(); err != nil {
-		return nil, &InvalidError{Field: "usage", Problem: err.Error()}
+		return report{}, &InvalidError{Field: "usage", Problem: err.Error()}
 	}
 	if _, stated := u.Amounts[quota.MeterInFlight]; stated {
-		return nil, &InvalidError{Field: `usage.amounts["in_flight"]`, Problem: "slots are freed by the Refund itself", Bound: "leave it out"}
+		return report{}, &InvalidError{Field: `usage.amounts["in_flight"]`, Problem: "slots are freed by the Refund itself", Bound: "leave it out"}
 	}
-	reported := make(quota.Amounts, len(u.Amounts)+4)
+	reported := report{amounts: make(quota.Amounts, len(u.Amounts)+4)}
 	for meter, amount := range u.Amounts {
-		reported[meter] = amount
+		reported.amounts[meter] = amount
 	}
 	classes := u.Tokens
 	if u.ProviderUsage != nil {
 		if classes != nil {
-			return nil, &InvalidError{Field: "usage", Problem: "both tokens and provider_usage are given", Bound: "one of them"}
+			return report{}, &InvalidError{Field: "usage", Problem: "both tokens and provider_usage are given", Bound: "one of them"}
 		}
 		normal, err := estimator.NormalizeUsage(u.Provider, u.ProviderUsage)
 		if err != nil {
-			return nil, &InvalidError{Field: "usage.provider_usage", Problem: err.Error()}
+			return report{}, &InvalidError{Field: "usage.provider_usage", Problem: err.Error()}
 		}
 		classes = &normal
 	}
 	if classes == nil {
 		return reported, nil
 	}
-	return reported, addClasses(reported, *classes, price)
+	reported.classes = classes
+	var err error
+	reported.priced, err = addClasses(reported.amounts, *classes, price)
+	return reported, err
 }
 
 // addClasses adds the token meters, and with a price the cost, to amounts. What
-// is stated already stays: a caller that knows the bill knows better.
-func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *estimator.Price) error {
+// is stated already stays: a caller that knows the bill knows better. It says
+// whether the cost is by the price.
+func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *estimator.Price) (priced bool, err error) {
 	counted, err := classes.Amounts()
 	if err != nil {
-		return &InvalidError{Field: "usage.tokens", Problem: err.Error()}
+		return false, &InvalidError{Field: "usage.tokens", Problem: err.Error()}
 	}
 	if price != nil {
 		cost, err := price.Cost(classes)
@@ -57,12 +68,14 @@ func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *es
 			err = cost.Amount().Check()
 		}
 		if err != nil {
-			return &InvalidError{Field: "usage.tokens", Problem: fmt.Sprintf("cost: %v", err)}
+			return false, &InvalidError{Field: "usage.tokens", Problem: fmt.Sprintf("cost: %v", err)}
 		}
 		counted[quota.MeterCost] = cost.Amount()
+		_, stated := amounts[quota.MeterCost]
+		priced = !stated
 	}
 	addMissing(amounts, counted)
-	return nil
+	return priced, nil
 }
 
 // addMissing adds the meters that amounts does not state.
@@ -76,15 +89,16 @@ func addMissing(amounts, more quota.Amounts) {
 
 // settle says what a reservation's closing charges: per meter and per hold.
 // Meters that were held and not reported count as used in full.
-func (t *reservationToken) settle(reported quota.Amounts, unused bool) (outcome, error) {
-	o := outcome{Unused: unused, Charged: make(quota.Amounts, len(t.Asked)+len(reported)), Actual: make([]quota.Amount, len(t.Holds))}
+func (t *reservationToken) settle(reported report, unused bool) (outcome, error) {
+	o := outcome{Unused: unused, Charged: make(quota.Amounts, len(t.Asked)+len(reported.amounts)), Actual: make([]quota.Amount, len(t.Holds))}
+	o.Pricing = t.pricing(reported)
 	for meter, amount := range t.Asked {
 		if unused {
 			amount = 0
 		}
 		o.Charged[meter] = amount
 	}
-	for meter, amount := range reported {
+	for meter, amount := range reported.amounts {
 		o.Charged[meter] = amount
 	}
 	for i := range t.Holds {
@@ -107,7 +121,7 @@ func (t *reservationToken) settle(reported quota.Amounts, unused bool) (outcome,
 
 // expired says what the end of the lease charged, from the engine's amounts.
 func (t *reservationToken) expired(actual []quota.Amount) outcome {
-	o := outcome{Charged: quota.Amounts{}, Actual: actual}
+	o := outcome{Charged: quota.Amounts{}, Actual: actual, Pricing: t.pricing(report{})}
 	for i := range t.Holds {
 		h := &t.Holds[i]
 		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots {

@@ -137,8 +137,29 @@ func FuzzTokenBody(f *testing.F) {
 	})
 }
 
+// firstOutcome is what the first version of the encoding wrote for 7 tokens,
+// taken out of a ledger.
+var firstOutcome = []byte{1, 0xc2, 0x91, 0xa6, 't', 'o', 'k', 'e', 'n', 's', 7, 0x92, 7, 14}
+
+func TestFirstOutcome(t *testing.T) {
+	want := outcome{Charged: quota.Amounts{"tokens": 7}, Actual: []quota.Amount{7, 14}}
+	if got, err := decodeOutcome(firstOutcome); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read as %+v, %v; want %+v", got, err, want)
+	}
+	for _, version := range []byte{0, outcomeVersion + 1} {
+		other := append([]byte{version}, firstOutcome[1:]...)
+		if _, err := decodeOutcome(other); err == nil {
+			t.Errorf("version %d was read", version)
+		}
+	}
+}
+
 func FuzzOutcome(f *testing.F) {
 	f.Add(outcome{Charged: quota.Amounts{"tokens": 1}, Actual: []quota.Amount{1, 2}}.encode())
+	f.Add(outcome{Pricing: pricing{
+		Provider: "openai", Model: "gpt-4o-mini", Classes: &estimator.TokenClasses{Input: 1, Reasoning: 6}, Priced: true, Weights: []quota.Amount{5},
+	}}.encode())
+	f.Add(firstOutcome)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := decodeOutcome(b)
 		if err != nil {
