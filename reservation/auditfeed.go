@@ -2,6 +2,7 @@ package reservation
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -62,6 +63,9 @@ func (a *Auditor) Follow(ctx context.Context) (more bool, err error) {
 	within, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
 	page, err := b.Ledger.Changes(within, f.mark, feedPage)
 	cancel()
+	if errors.Is(err, ledger.ErrOldMark) {
+		f.mark = "" // what was missed is found by the walk
+	}
 	if err == nil {
 		f.mark = page.Mark
 		b.observe(page.Usage)
