@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
@@ -26,18 +24,6 @@ accounts:
 pools:
   shared: {meter: tokens, rate: 1000000/min}
 `
-
-// heard keeps what an Observer heard.
-type heard struct {
-	mu   sync.Mutex
-	rows []ledger.Usage
-}
-
-func (h *heard) Observed(usage []ledger.Usage) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.rows = append(h.rows, usage...)
-}
 
 func credit(amount quota.Amount, key string) reservation.AdjustRequest {
 	return reservation.AdjustRequest{Account: "acme", Limit: "budget", Amount: amount, Reason: "an outage", By: "ops@example.com", Key: key}
