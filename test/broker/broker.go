@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,9 +68,13 @@ func Remove() {
 }
 
 // Start starts "budgetd serve" on a free port with more arguments, waits until
-// it is ready, and kills it at the end of the test.
+// it is ready, and kills it at the end of the test. Without "--data" it gets a
+// directory of its own.
 func Start(tb testing.TB, args ...string) *Broker {
 	tb.Helper()
+	if !slices.Contains(args, "--data") {
+		args = append(slices.Clip(args), "--data", tb.TempDir())
+	}
 	binary := Binary(tb)
 	// Another process may take the port between our look and the broker's
 	// bind: then it ends at once, and we look again.

@@ -20,7 +20,6 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
-	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
@@ -187,7 +186,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		return nil, err
 	}
 	a.broker = reservation.NewBroker(reservation.Parts{
-		Store: engine, Ledger: books, Policies: watcher, Estimator: counter, Keys: signing,
+		Store: engine, Ledger: books.ledger, Poster: books.poster, Policies: watcher, Estimator: counter, Keys: signing,
 	}, reservation.Config{
 		Deadline:       c.Deadline,
 		LedgerDeadline: c.LedgerDeadline,
@@ -203,7 +202,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	a.auditor = reservation.NewAuditor(a.broker)
 	a.readiness = ops.NewReadiness(
 		ops.Check{Name: "engine", Do: engine.Ping},
-		ops.Check{Name: "ledger", Do: books.Ping},
+		ops.Check{Name: "ledger", Do: books.ledger.Ping},
 		ops.Check{Name: "policy", Do: func(context.Context) error {
 			if len(watcher.Current().Accounts) == 0 {
 				return errors.New("there is no account; \"budgetd apply\" brings in plans and accounts")
@@ -217,9 +216,14 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 			return nil, fmt.Errorf("%s: %w", stores.Where, err)
 		}
 	}
+	books.drain(ctx, a.log)
 	if err := a.serve(stores); err != nil {
 		return nil, err
 	}
+	if books.spool != nil {
+		a.goOn(func() { books.spool.Run(background) })
+	}
+	a.goOn(func() { a.maintain(background, books.ledger, options.Clock) })
 	a.goOn(func() { reservation.NewSweeper(a.broker).Run(background) })
 	a.goOn(func() { _ = watcher.Run(background) }) // ends with the context's error
 	a.goOn(func() { _ = signing.Run(background) })
@@ -410,16 +414,6 @@ func (a *App) serve(stores *Stores) error {
 		})
 	}
 	return nil
-}
-
-// grouped is a ledger whose Appends are gathered into few transactions.
-type grouped struct {
-	ledger.Ledger
-	appender ledger.Appender
-}
-
-func (g grouped) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
-	return g.appender.Append(ctx, closings)
 }
 
 // lines joins errors as a list when there are several.

@@ -13,9 +13,6 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/estimator"
-	"github.com/budgetd/budgetd/ledger"
-	"github.com/budgetd/budgetd/ledger/pgledger"
-	"github.com/budgetd/budgetd/ledger/sqliteledger"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/quota/policystore"
@@ -27,16 +24,14 @@ import (
 // with both at once.
 func (a *App) openServers(ctx context.Context, options Options) (*Stores, reservation.Store, error) {
 	var problems []error
-	if !a.config.Postgres.IsSet() {
-		if err := os.MkdirAll(a.config.Data, 0o700); err != nil {
-			return nil, nil, fmt.Errorf("data: make the directory: %w", err)
-		}
-		unlock, err := lockDir(a.config.Data)
-		if err != nil {
-			return nil, nil, err
-		}
-		a.opened("the lock of the data directory", unlock)
+	if err := os.MkdirAll(a.config.Data, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("data: make the directory: %w; name one that this broker may write to, on a disk that outlives it", err)
 	}
+	unlock, err := lockDir(a.config.Data)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.opened("the lock of the data directory", unlock)
 	stores, err := openStores(ctx, a.config, auth.KeysConfig{
 		Clock: options.Clock, Registerer: a.registry, Log: a.log,
 		// A key that is not known here yet takes a read of the store, for which
@@ -90,26 +85,6 @@ func (a *App) openEngine(ctx context.Context, clock func() time.Time) (reservati
 	}
 	a.opened("the engine", engine.Close)
 	return engine, nil
-}
-
-func (a *App) openLedger(ctx context.Context, stores *Stores, clock func() time.Time) (ledger.Ledger, error) {
-	var books ledger.Ledger
-	var err error
-	if stores.pool != nil {
-		books, err = pgledger.New(ctx, stores.pool, clock())
-	} else {
-		books, err = sqliteledger.Open(ctx, sqliteledger.Config{Path: stores.path, BusyTimeout: busyTimeout})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", stores.Where, err)
-	}
-	a.opened("the ledger", books.Close)
-	committer, err := ledger.NewGroupCommitter(books, ledger.GroupConfig{Metrics: a.registry})
-	if err != nil {
-		return nil, err
-	}
-	a.opened("the group commit", committer.Close)
-	return grouped{books, committer}, nil
 }
 
 // newEstimator counts and prices with the catalogue and what the operator adds.

@@ -75,6 +75,7 @@ func TestFleet(t *testing.T) {
 
 	var fleet []*app.App
 	for range 3 {
+		c.Data = t.TempDir()
 		fleet = append(fleet, begin(t, c, app.Options{}))
 	}
 	status, grant, text := call(t, fleet[0], key, "Reserve", `{"amounts":{"tokens":4000,"cost":1000000000},"lease":"600s"}`)

@@ -19,7 +19,7 @@ type Config struct {
 	TLSCert   string // file; "" for no TLS
 	TLSKey    string // file
 
-	Data       string // directory of the embedded database
+	Data       string // directory of what this broker keeps on its disk
 	Demo       bool
 	SingleNode bool
 	Redis      URL
@@ -31,6 +31,10 @@ type Config struct {
 	LedgerDeadline time.Duration
 	Lease          time.Duration
 	Retention      time.Duration
+
+	LedgerQueue     int           // closings
+	LedgerRetention time.Duration // 0: for ever
+	SpoolMaxBytes   int           // bytes
 
 	RestoreMax int // open reservations remembered
 	AuditRate  int // accounts a second; 0: no audits in the background

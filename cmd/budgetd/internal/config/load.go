@@ -193,6 +193,9 @@ func (c Config) contradictions(sources map[string]string) []error {
 	case c.Postgres.IsSet() && !c.Redis.IsSet() && !c.SingleNode:
 		fault("postgres", "", "is without redis: counters would live in this broker's memory, and a second broker on the same PostgreSQL would grant every limit again; set redis, or single_node if this is the only broker")
 	}
+	if c.LedgerRetention > 0 && !c.Postgres.IsSet() {
+		fault("ledger_retention", shortDuration(c.LedgerRetention), "is without postgres; the embedded database keeps every month, leave it out")
+	}
 	if c.Pprof {
 		switch {
 		case c.OpsListen != "" && !IsLoopback(c.OpsListen):

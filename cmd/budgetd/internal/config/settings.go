@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/concurrency"
+	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/spool"
 	"github.com/budgetd/budgetd/reservation/redisstore"
 )
 
@@ -66,6 +68,9 @@ const (
 	maxShutdownGrace                       = 10 * time.Minute
 	minMaxInFlight, maxMaxInFlight         = 16, 1_000_000
 	minMaxRequestBytes, maxMaxRequestBytes = 64 << 10, 64 << 20
+	minLedgerQueue, maxLedgerQueue         = ledger.DefaultMaxBatch, 1_000_000
+	maxLedgerRetention                     = 100 * 365 * 24 * time.Hour
+	minSpoolMaxBytes, maxSpoolMaxBytes     = spool.MinMaxBytes, 1 << 40
 	maxRestoreMax                          = 10_000_000
 	maxAuditRate                           = 1000
 )
@@ -114,8 +119,8 @@ var settings = []Setting{
 	},
 	{
 		Name: "data", Type: "file", Bound: "a directory; made if it is missing",
-		Usage:    "`directory` of the embedded database",
-		Doc:      "Where the embedded database is: plans, keys and the ledger, in one SQLite file. Not used with postgres. Only one broker at a time may use it.",
+		Usage:    "`directory` of what this broker keeps on its disk",
+		Doc:      "What this broker keeps on its disk. Without postgres that is everything: plans, keys and the ledger, in one SQLite file. With postgres it is the spool, where Refunds wait while PostgreSQL is away. It must be on a local disk that outlives the process, and only one broker at a time may use it.",
 		standard: defaultData, shown: "$XDG_STATE_HOME/budgetd",
 		set: func(c *Config, v string) error {
 			c.Data = v
@@ -201,6 +206,38 @@ var settings = []Setting{
 		standard: fixed("5s"),
 		set:      duration(func(c *Config) *time.Duration { return &c.LedgerDeadline }, minLedgerDeadline, maxLedgerDeadline),
 		get:      func(c *Config) string { return shortDuration(c.LedgerDeadline) },
+	},
+	{
+		Name: "ledger_queue", Type: "number", Bound: "512 to 1000000",
+		Usage:    "Refunds that may wait for the ledger at once, a `number`",
+		Doc:      "How many closings may wait for the ledger's next transaction. A transaction takes up to 512 of them. A Refund or Charge that finds no room is answered unavailable at once, and is to be repeated.",
+		standard: fixed("8192"),
+		set:      number(func(c *Config) *int { return &c.LedgerQueue }, minLedgerQueue, maxLedgerQueue),
+		get:      func(c *Config) string { return strconv.Itoa(c.LedgerQueue) },
+	},
+	{
+		Name: "ledger_retention", Type: "duration", Bound: "0s, or 960h (40 days) to 876000h; above 0s only with postgres",
+		Usage:    "`time` that the ledger keeps a month after its end; 0s: for ever",
+		Doc:      "How long the ledger keeps the closings and entries of a month after its end. Then the month's partitions are detached and stay as tables of their own, to be archived or dropped; what they charged stays in the sums and in the reports. A Refund for a reservation of a month that is not kept is refused for good, so the least is 40 days: leases, repeated Refunds and spools of nodes that were down may come late. It only ever takes effect forwards: what was detached does not come back with a longer time. 0s: every month is kept.",
+		standard: fixed("0s"),
+		set: func(c *Config, v string) error {
+			if err := duration(func(c *Config) *time.Duration { return &c.LedgerRetention }, 0, maxLedgerRetention)(c, v); err != nil {
+				return err
+			}
+			if c.LedgerRetention != 0 && c.LedgerRetention < ledger.MinRetention {
+				return fmt.Errorf("is less than %s, 40 days, within which late Refunds may come; use more, or 0s to keep every month", shortDuration(ledger.MinRetention))
+			}
+			return nil
+		},
+		get: func(c *Config) string { return shortDuration(c.LedgerRetention) },
+	},
+	{
+		Name: "spool_max_bytes", Type: "bytes", Bound: "1048576 to 1099511627776",
+		Usage:    "largest spool, in `bytes`",
+		Doc:      "How large the spool in data may grow, in bytes: the Refunds that are acknowledged while PostgreSQL is away, about 2 KB each. Beyond it Refunds are answered unavailable until PostgreSQL is back. Its disk needs about 10 MB more. Only with postgres.",
+		standard: fixed("1073741824"),
+		set:      number(func(c *Config) *int { return &c.SpoolMaxBytes }, minSpoolMaxBytes, maxSpoolMaxBytes),
+		get:      func(c *Config) string { return strconv.Itoa(c.SpoolMaxBytes) },
 	},
 	{
 		Name: "lease", Type: "duration", Bound: "1ms to 24h",

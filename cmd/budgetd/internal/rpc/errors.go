@@ -22,7 +22,9 @@ import (
 //	unknown, or somebody else's           not_found
 //	idempotency key with another body     already_exists
 //	closed otherwise, not held any more   failed_precondition
+//	of a month that is not kept any more  failed_precondition
 //	engine or ledger does not answer      unavailable
+//	too much waits for the ledger         unavailable
 //	caller hung up, or its time is over   canceled, deadline_exceeded
 //	anything else                         internal; the log has it
 //
@@ -72,6 +74,10 @@ func (s *service) asConnect(ctx context.Context, err error, in place) error {
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("limit %s can't be checked at the moment, and its rule is to let nothing pass then; try again", down.Limit))
 	case errors.Is(err, reservation.ErrUnavailable):
 		return connect.NewError(connect.CodeUnavailable, errors.New("the broker's store does not answer at the moment; try again"))
+	case errors.Is(err, ledger.ErrTooOld):
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the reservation is older than what the ledger keeps (setting ledger_retention); it can't be charged any more"))
+	case errors.Is(err, ledger.ErrBusy):
+		return connect.NewError(connect.CodeUnavailable, errors.New("too many Refunds and Charges wait for the ledger at the moment; repeat the same call after a moment"))
 	case errors.Is(err, ledger.ErrUnavailable):
 		return connect.NewError(connect.CodeUnavailable, errors.New("the ledger does not answer at the moment; repeat the same call"))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

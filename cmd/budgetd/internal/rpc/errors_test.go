@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
+	"github.com/budgetd/budgetd/ledger"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
@@ -78,6 +79,46 @@ func TestCodes(t *testing.T) {
 	}
 	s.post(t, "both", "Reserve", `{}`).want(t, http.StatusBadRequest, "invalid_argument", "account")
 	s.post(t, "admin", "Reserve", `{"account":"nobody"}`).want(t, http.StatusNotFound, "not_found", `account: "nobody" is unknown`)
+}
+
+// failing is a ledger whose Appends fail.
+type failing struct {
+	ledger.Ledger
+	err *error
+}
+
+func (f failing) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
+	if *f.err != nil {
+		return nil, *f.err
+	}
+	return f.Ledger.Append(ctx, closings)
+}
+
+// What the ledger refuses or can't take at the moment has a code and words of
+// its own, and a Refund that is repeated afterwards is kept.
+func TestLedgerCodes(t *testing.T) {
+	var failure error
+	s := start(t, setup{books: func(l ledger.Ledger) ledger.Ledger { return failing{l, &failure} }})
+	id := s.ok(t, "demo", "Reserve", `{"amounts":{"tokens":100}}`).text("reservationId")
+	refund := fmt.Sprintf(`{"reservationId":%q,"unused":true}`, id)
+	for _, c := range []struct {
+		err        error
+		status     int
+		code, says string
+	}{
+		{ledger.ErrBusy, http.StatusServiceUnavailable, "unavailable", "too many Refunds and Charges wait"},
+		{fmt.Errorf("dial secret.internal: %w", ledger.ErrUnavailable), http.StatusServiceUnavailable, "unavailable", "the ledger does not answer"},
+		{fmt.Errorf("%w: append 1 closings", ledger.ErrTooOld), http.StatusBadRequest, "failed_precondition", "older than what the ledger keeps"},
+	} {
+		failure = c.err
+		a := s.post(t, "demo", "Refund", refund)
+		a.want(t, c.status, c.code, c.says)
+		if strings.Contains(string(a.body), "secret") {
+			t.Errorf("it tells too much: %s", a.body)
+		}
+	}
+	failure = nil
+	s.ok(t, "demo", "Refund", refund)
 }
 
 // flipped changes one character in the middle of an id.

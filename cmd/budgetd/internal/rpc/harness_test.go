@@ -21,6 +21,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
 	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/sqliteledger"
 	"github.com/budgetd/budgetd/migrations"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
@@ -72,6 +73,7 @@ type setup struct {
 	policy   *quota.Policy
 	config   rpc.Config
 	decorate func(reservation.Store) reservation.Store
+	books    func(ledger.Ledger) ledger.Ledger
 	broker   reservation.Config
 }
 
@@ -93,9 +95,13 @@ func start(t testing.TB, s setup) *server {
 	t.Cleanup(func() { db.Close() })
 	_, err = migrations.Up(ctx, db, migrations.SQLite)
 	must(err)
-	books, err := sqliteledger.Open(ctx, sqliteledger.Config{Path: path})
+	var books ledger.Ledger
+	books, err = sqliteledger.Open(ctx, sqliteledger.Config{Path: path})
 	must(err)
 	t.Cleanup(func() { books.Close() })
+	if s.books != nil {
+		books = s.books(books)
+	}
 
 	memory, err := memstore.New(memstore.Config{Clock: srv.Now, Registerer: srv.registry})
 	must(err)
