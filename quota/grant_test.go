@@ -348,7 +348,7 @@ func TestPricesByInstant(t *testing.T) {
 	for at, want := range map[time.Time]quota.NanoUSD{
 		onDay("2026-01-01").Add(-1): 0, onDay("2026-01-01"): 1, onDay("2026-03-01").Add(-1): 1, onDay("2026-03-01"): 3,
 	} {
-		got, stated := policy.PriceAt("openai", "m", at)
+		got, stated := policy.PriceAt("OpenAI", "M", at) // whatever the case
 		if stated != (want != 0) || got.Rates["input"] != want {
 			t.Errorf("at %s: %v, want %d", at, got, want)
 		}
@@ -358,6 +358,8 @@ func TestPricesByInstant(t *testing.T) {
 		`.from: it is missing`:         {Provider: "p", Model: "m", Rates: rates(1)},
 		`.input: -$0.000000001 is not`: {Provider: "p", Model: "m", From: onDay("2026-01-01"), Rates: rates(-1)},
 		`two prices begin at`:          prices[0],
+		`is stated as "openai/M" too`:  {Provider: "openai", Model: "M", From: onDay("2026-05-01"), Rates: rates(1)},
+		`.provider: "a/b" contains a`:  {Provider: "a/b", Model: "m", From: onDay("2026-01-01"), Rates: rates(1)},
 	} {
 		if _, err := grantedPolicy(t, 1).With(append([]quota.ModelPrice{bad}, prices...), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
 // ModelPrice is what a model costs from an instant on, as an operator states
-// it. It stands before the catalogue's price.
+// it. It stands before the catalogue's price. Names are the same whatever their
+// case.
 type ModelPrice struct {
 	Provider string
 	Model    string
@@ -46,6 +48,8 @@ func (m ModelPrice) Validate() error {
 			f.add(part.field, "it is empty; name prices provider/model, as in openai/gpt-4o-mini")
 		case len(part.text) > maxModelBytes:
 			f.add(part.field, "it has %d bytes, at most %d are accepted", len(part.text), maxModelBytes)
+		case part.field == "provider" && strings.Contains(part.text, "/"):
+			f.add(part.field, "%s contains a slash, which ends a provider's name; remove it", quoteShort(part.text))
 		default:
 			if p := freeTextProblem(part.text); p != "" {
 				f.add(part.field, "%s", p)
@@ -95,7 +99,12 @@ func (p *Policy) With(prices []ModelPrice, uses []GrantUse) (*Policy, error) {
 		if i > 0 && with.Prices[i-1].Name() == price.Name() && with.Prices[i-1].From.Equal(price.From) {
 			f.add(path, "two prices begin at %s; keep one", price.From.UTC().Format(time.RFC3339))
 		}
-		with.prices[price.Name()] = append(with.prices[price.Name()], price)
+		key := priceKey(price.Provider, price.Model)
+		if known := with.prices[key]; len(known) > 0 && known[0].Name() != price.Name() {
+			f.add(path, "the model is stated as %s too, and names are the same whatever their case; write it in one way", quoteShort(known[0].Name()))
+			continue
+		}
+		with.prices[key] = append(with.prices[key], price)
 	}
 	with.uses = make(map[grantKey]grantUses)
 	for _, use := range uses {
@@ -125,7 +134,7 @@ func (p *Policy) With(prices []ModelPrice, uses []GrantUse) (*Policy, error) {
 // PriceAt returns the price that a reservation made at the instant pins: the
 // latest that has begun. It reports false when the policy states none.
 func (p *Policy) PriceAt(provider, model string, at time.Time) (ModelPrice, bool) {
-	prices := p.prices[provider+"/"+model]
+	prices := p.PricesOf(provider, model)
 	after, _ := slices.BinarySearchFunc(prices, at, func(m ModelPrice, at time.Time) int {
 		if m.From.After(at) {
 			return 1
@@ -138,9 +147,12 @@ func (p *Policy) PriceAt(provider, model string, at time.Time) (ModelPrice, bool
 	return prices[after-1], true
 }
 
-// Priced lists the models that the policy states prices of, as provider and
-// model.
-func (p *Policy) Priced(provider, model string) bool {
-	_, priced := p.prices[provider+"/"+model]
-	return priced
+// PricesOf returns the prices that the policy states of a model, in the order in
+// which they begin, to read; none where it states none.
+func (p *Policy) PricesOf(provider, model string) []ModelPrice {
+	return p.prices[priceKey(provider, model)]
+}
+
+func priceKey(provider, model string) string {
+	return strings.ToLower(provider + "/" + model)
 }

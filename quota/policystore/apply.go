@@ -29,7 +29,8 @@ type Options struct {
 }
 
 // Apply brings in what a document states: each plan, pool and account that it
-// names becomes as stated. What it does not name stays, unless options.Prune.
+// names becomes as stated, and the prices of each model that it names. A grant
+// that states no beginning keeps the one that it has, or begins now. What it does not name stays, unless options.Prune.
 // The policy that results must be valid as a whole: an account whose plan would
 // go is refused. When anything differs, one transaction writes it, counts the
 // version up by one and records the change; else nothing is written. Applies
@@ -49,7 +50,7 @@ func (s *Store) Apply(ctx context.Context, doc *policyfile.Document, options Opt
 		}
 		// The version was counted up for this transaction already.
 		before.version--
-		return plan(before, doc, options)
+		return s.plan(before, doc, options)
 	})
 }
 
@@ -60,7 +61,7 @@ func (s *Store) Diff(ctx context.Context, doc *policyfile.Document, options Opti
 	if err != nil {
 		return Change{}, unavailable(ctx, "read the policy", err)
 	}
-	e, err := plan(before, doc, options)
+	e, err := s.plan(before, doc, options)
 	if err != nil {
 		return Change{}, err
 	}
@@ -87,8 +88,12 @@ func (s *Store) SetAccount(ctx context.Context, account quota.Account, by string
 
 // ChangeAccount changes one account that exists, in one transaction: change
 // gets it as it is stored, overrides included, and what it leaves alone stays.
-// ErrNotFound when there is no such account.
+// [ErrNotFound] when there is no such account.
 func (s *Store) ChangeAccount(ctx context.Context, name string, change func(*quota.Account), by string) (Change, error) {
+	return s.changeAccount(ctx, name, func(account *quota.Account) error { change(account); return nil }, by)
+}
+
+func (s *Store) changeAccount(ctx context.Context, name string, change func(*quota.Account) error, by string) (Change, error) {
 	if err := validateBy(by); err != nil {
 		return Change{}, err
 	}
@@ -98,17 +103,19 @@ func (s *Store) ChangeAccount(ctx context.Context, name string, change func(*quo
 			return edit{}, err
 		}
 		if !exists {
-			return edit{}, fmt.Errorf("%w: account %q", ErrNotFound, name)
+			return edit{}, refused{fmt.Errorf("account %.140q: %w", name, ErrNotFound)}
 		}
 		account, err := decodeAccount(name, old)
 		if err != nil {
 			return edit{}, refused{err}
 		}
-		change(&account)
+		if err := change(&account); err != nil {
+			return edit{}, refused{err}
+		}
 		if err := account.Validate(); err != nil {
 			return edit{}, refused{err}
 		}
-		return editAccount(ctx, tx, account, old)
+		return s.editAccount(ctx, tx, account, old)
 	})
 }
 
@@ -125,7 +132,7 @@ func (s *Store) putAccount(ctx context.Context, account quota.Account, by string
 			return edit{}, err
 		}
 		if exists && !replace {
-			return edit{}, fmt.Errorf("%w: %s", ErrAccountExists, account.Name)
+			return edit{}, refused{fmt.Errorf("%w: %s", ErrAccountExists, account.Name)}
 		}
 		if !exists {
 			var n int64
@@ -133,16 +140,17 @@ func (s *Store) putAccount(ctx context.Context, account quota.Account, by string
 				return edit{}, err
 			}
 			if n >= quota.MaxAccounts {
-				return edit{}, fmt.Errorf("accounts: there are %d already, which is the most that a policy has", n)
+				return edit{}, refused{fmt.Errorf("accounts: there are %d already, which is the most that a policy has", n)}
 			}
 		}
-		return editAccount(ctx, tx, account, old)
+		return s.editAccount(ctx, tx, account, old)
 	})
 }
 
 // editAccount looks only at what the account depends on, its plan: signing up
 // the millionth account is no more work than the first.
-func editAccount(ctx context.Context, tx *sql.Tx, account quota.Account, old string) (edit, error) {
+func (s *Store) editAccount(ctx context.Context, tx *sql.Tx, account quota.Account, old string) (edit, error) {
+	account = s.begun(account, old)
 	var plans []quota.Plan
 	document, exists, err := readOne(ctx, tx, KindPlan, account.Plan)
 	if err != nil {
@@ -168,7 +176,7 @@ func editAccount(ctx context.Context, tx *sql.Tx, account quota.Account, old str
 	return e, nil
 }
 
-// Remove removes one plan, pool or account. A plan that accounts have is
+// Remove removes one plan, pool or account, or the prices of a model. A plan that accounts have is
 // refused. What the ledger and the engine keep of an account stays. The error
 // wraps [ErrNotFound] or is one of Apply's.
 func (s *Store) Remove(ctx context.Context, kind Kind, name, by string) (Change, error) {
@@ -188,7 +196,7 @@ func (s *Store) Remove(ctx context.Context, kind Kind, name, by string) (Change,
 			return edit{}, refused{fmt.Errorf("%s %.140q: %w", kind, name, ErrNotFound)}
 		}
 		delete(before.documents[kind], name)
-		if _, err := before.policy(&policyfile.Document{}, before.version); err != nil {
+		if _, err := before.policy(&policyfile.Document{}, nil, before.version); err != nil {
 			return edit{}, refused{err}
 		}
 		e := newEdit()
@@ -226,7 +234,7 @@ type refused struct{ error }
 func (r refused) Unwrap() error { return r.error }
 
 // plan works out what a document changes, and checks what results.
-func plan(before snapshot, doc *policyfile.Document, options Options) (edit, error) {
+func (s *Store) plan(before snapshot, doc *policyfile.Document, options Options) (edit, error) {
 	if want := options.IfVersion; want != nil && *want != before.version {
 		return edit{}, refused{fmt.Errorf("%w: it is at version %d and not %d; look at the difference again", ErrVersionMoved, before.version, *want)}
 	}
@@ -242,8 +250,16 @@ func plan(before snapshot, doc *policyfile.Document, options Options) (edit, err
 	for _, pool := range doc.Pools {
 		names[KindPool] = append(names[KindPool], pool.Name)
 	}
-	for _, account := range doc.Accounts {
+	stated := *doc
+	stated.Accounts = slices.Clone(doc.Accounts)
+	for i, account := range doc.Accounts {
 		names[KindAccount] = append(names[KindAccount], account.Name)
+		stated.Accounts[i] = s.begun(account, before.documents[KindAccount][account.Name])
+	}
+	for _, price := range doc.Prices {
+		if name := price.Name(); !slices.Contains(names[KindPrice], name) {
+			names[KindPrice] = append(names[KindPrice], name)
+		}
 	}
 	e := newEdit()
 	for kind, stated := range names {
@@ -257,7 +273,7 @@ func plan(before snapshot, doc *policyfile.Document, options Options) (edit, err
 			kept[kind] = map[string]string{}
 		}
 	}
-	policy, err := kept.policy(doc, before.version+1)
+	policy, err := kept.policy(&stated, nil, before.version+1)
 	if err != nil {
 		return edit{}, refused{err}
 	}
@@ -280,25 +296,47 @@ func encodeNormal(policy *quota.Policy, kind Kind, name string) (string, error) 
 		return encodePlan(policy.Plans[name])
 	case KindPool:
 		return encodePool(policy.Pools[name])
+	case KindPrice:
+		provider, model, _ := strings.Cut(name, "/")
+		return encodePrices(policy.PricesOf(provider, model))
 	default:
 		return encodeAccount(policy.Accounts[name])
 	}
 }
 
-// edit runs one transaction: it counts the version up first, which waits for
-// every other writer and lets the rest of the transaction see what they wrote,
-// then has work say what to write, and rolls back when that is nothing.
+// edit has work say what to write in one transaction, and writes it under a new
+// version unless that is nothing.
 func (s *Store) edit(ctx context.Context, by string, work func(*sql.Tx) (edit, error)) (Change, error) {
-	const doing = "change the policy"
-	fail := func(err error) (Change, error) {
+	var change Change
+	err := s.inVersion(ctx, "change the policy", func(tx *sql.Tx, version int64) (bool, error) {
+		e, err := work(tx)
+		if err != nil {
+			return false, err
+		}
+		change = Change{From: version - 1, Version: version - 1, Objects: e.objects()}
+		if !change.Changes() {
+			return false, nil
+		}
+		change.Version, change.By, change.At = version, by, fromMicros(s.clock().UnixMicro())
+		return true, write(ctx, tx, change, e)
+	})
+	if err != nil {
+		return Change{}, err
+	}
+	return change, nil
+}
+
+// inVersion runs one transaction: it counts the version up first, which waits
+// for every other writer and lets the rest of the transaction see what they
+// wrote, then has work write, and rolls back when work says that it wrote
+// nothing.
+func (s *Store) inVersion(ctx context.Context, doing string, work func(tx *sql.Tx, version int64) (bool, error)) error {
+	fail := func(err error) error {
 		var said refused
 		if errors.As(err, &said) {
-			return Change{}, said.error
+			return said.error
 		}
-		if errors.Is(err, ErrAccountExists) || errors.Is(err, ErrBroken) {
-			return Change{}, err
-		}
-		return Change{}, unavailable(ctx, doing, err)
+		return unavailable(ctx, doing, err)
 	}
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -313,33 +351,32 @@ func (s *Store) edit(ctx context.Context, by string, work func(*sql.Tx) (edit, e
 	if err != nil {
 		return fail(err)
 	}
-	e, err := work(tx)
+	wrote, err := work(tx, version)
 	if err != nil {
 		return fail(err)
 	}
-	change := Change{From: version - 1, Version: version - 1, Objects: e.objects()}
-	if !change.Changes() {
-		return change, nil
-	}
-	change.Version, change.By, change.At = version, by, fromMicros(s.clock().UnixMicro())
-	if err := write(ctx, tx, change, e); err != nil {
-		return fail(err)
+	if !wrote {
+		return nil
 	}
 	if err := tx.Commit(); err != nil {
 		return fail(err)
 	}
-	return change, nil
+	return nil
 }
 
 // write writes the rows of a change.
 func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 	puts := make(map[Kind][]any)
 	var history []any
+	var gone []any // account and name of grants
 	for _, object := range change.Objects {
 		if object.Action == Unchanged {
 			continue
 		}
 		old, new := e.old[object.Kind][object.Name], e.new[object.Kind][object.Name]
+		if object.Kind == KindAccount {
+			gone = append(gone, goneGrants(object.Name, old, new)...)
+		}
 		if object.Action == Removed {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM `+tables[object.Kind]+` WHERE name = $1`, object.Name); err != nil {
 				return err
@@ -357,17 +394,23 @@ func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 			return err
 		}
 	}
+	if err := removeUses(ctx, tx, gone); err != nil {
+		return err
+	}
 	return insert(ctx, tx, `INSERT INTO policy_changes
 		(version, seq, changed_at_us, changed_by, kind, name, old_document, new_document) VALUES `, ``, historyColumns, history)
 }
 
 const historyColumns = 8
 
-var tables = map[Kind]string{KindPlan: "plans", KindPool: "pools", KindAccount: "accounts"}
+var tables = map[Kind]string{KindPlan: "plans", KindPool: "pools", KindAccount: "accounts", KindPrice: "model_prices"}
+
+// rowsAtOnce bounds the rows of a statement: times 8 columns it is well below
+// both databases' bounds on parameters.
+const rowsAtOnce = 500
 
 // insert inserts rows of so many columns, many rows a statement.
 func insert(ctx context.Context, tx *sql.Tx, before, after string, columns int, values []any) error {
-	const rowsAtOnce = 500 // times 8 columns is well below both databases' bounds on parameters
 	for len(values) > 0 {
 		n := min(len(values), rowsAtOnce*columns)
 		if _, err := tx.ExecContext(ctx, before+placeholders(n/columns, columns)+after, values[:n]...); err != nil {

@@ -15,9 +15,10 @@ const (
 	KindPlan    Kind = "plan"
 	KindPool    Kind = "pool"
 	KindAccount Kind = "account"
+	KindPrice   Kind = "price" // the prices of one model, named provider/model
 )
 
-var kinds = [...]Kind{KindPlan, KindPool, KindAccount}
+var kinds = [...]Kind{KindPlan, KindPool, KindAccount, KindPrice}
 
 // Action is what a change does to an object.
 type Action string
@@ -55,7 +56,7 @@ type ObjectChange struct {
 // "200000/min", "$500.00", "[model user]". Old is "" where there was no such
 // field, New where there is none any more.
 type FieldChange struct {
-	Path string // "time_zone", "limits.tokens.rate"
+	Path string // "time_zone", "limits.tokens.rate", "grants.welcome.amount"
 	Old  string
 	New  string
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/budgetd/budgetd/quota"
 )
@@ -14,11 +15,12 @@ import (
 // field is one field of an object as people write it.
 type field struct{ path, value string }
 
-// object is a plan, a pool or an account, decoded.
+// object is a plan, a pool, an account or the prices of a model, decoded.
 type object struct {
 	plan    quota.Plan
 	pool    quota.Pool
 	account quota.Account
+	prices  []quota.ModelPrice
 }
 
 func decodeObject(kind Kind, name, document string) (o object, err error) {
@@ -29,6 +31,8 @@ func decodeObject(kind Kind, name, document string) (o object, err error) {
 		o.pool, err = decodePool(name, document)
 	case KindAccount:
 		o.account, err = decodeAccount(name, document)
+	case KindPrice:
+		o.prices, err = decodePrices(name, document)
 	default:
 		err = fmt.Errorf("%w: %.40q is not a kind of object", ErrBroken, kind)
 	}
@@ -57,6 +61,9 @@ func fieldsOf(kind Kind, name, document string) []field {
 			{"time_zone", o.account.TimeZone},
 			{"anchor_day", strconv.Itoa(o.account.AnchorDay)},
 		}, limitsFields(o.account.Overrides)...)
+		fields = append(fields, grantsFields(o.account.Grants)...)
+	case KindPrice:
+		fields = pricesFields(o.prices)
 	}
 	return fields
 }
@@ -89,6 +96,16 @@ func limitFields(prefix string, l quota.Limit) []field {
 		fields = append(fields, field{"max", amount(l.Max)})
 	case quota.KindQuota:
 		fields = append(fields, field{"amount", amount(l.Max)}, field{"period", string(l.Period)})
+		if l.Soft {
+			fields = append(fields, field{"soft", "true"})
+		}
+		if len(l.AlertAt) > 0 {
+			percents := make([]string, len(l.AlertAt))
+			for i, percent := range l.AlertAt {
+				percents[i] = strconv.Itoa(percent) + "%"
+			}
+			fields = append(fields, field{"alert_at", bracketed(percents)})
+		}
 	}
 	if len(l.Per) > 0 {
 		fields = append(fields, field{"per", bracketed(l.Per)})
@@ -104,6 +121,50 @@ func limitFields(prefix string, l quota.Limit) []field {
 		fields[i].path = prefix + fields[i].path
 	}
 	return fields
+}
+
+func grantsFields(grants []quota.Grant) []field {
+	var fields []field
+	for _, g := range grants {
+		meter := quota.MeterTokens // any that is not money
+		if g.Money {
+			meter = quota.MeterCost
+		}
+		for _, f := range []field{
+			{"limit", g.Limit},
+			{"scope", g.Scope},
+			{"amount", quota.FormatAmount(meter, g.Amount)},
+			{"from", formatInstant(g.From)},
+			{"until", formatInstant(g.Until)},
+			{"priority", strconv.Itoa(g.Priority)},
+			{"reason", g.Reason},
+		} {
+			if f.value != "" {
+				fields = append(fields, field{"grants." + g.Name + "." + f.path, f.value})
+			}
+		}
+	}
+	return fields
+}
+
+func pricesFields(prices []quota.ModelPrice) []field {
+	var fields []field
+	for _, price := range prices {
+		for _, class := range quota.PriceClasses {
+			if rate, stated := price.Rates[class]; stated {
+				fields = append(fields, field{formatInstant(price.From) + "." + class, rate.String()})
+			}
+		}
+	}
+	return fields
+}
+
+// formatInstant returns "" for no instant.
+func formatInstant(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
 }
 
 func bracketed(words []string) string { return "[" + strings.Join(words, " ") + "]" }

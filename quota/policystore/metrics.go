@@ -40,7 +40,7 @@ func newWatcherMetrics() *watcherMetrics {
 		}),
 		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "budgetd_quota_policy_objects",
-			Help: "Plans, pools and accounts of the policy in force, by kind.",
+			Help: "Plans, pools, accounts and models with prices of the policy in force, by kind.",
 		}, []string{"kind"}),
 		loadSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "budgetd_quota_policy_load_seconds",

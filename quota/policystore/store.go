@@ -22,7 +22,10 @@ var (
 	ErrUnavailable = errors.New("the policy store does not answer")
 	// ErrAccountExists says that there is an account of that name already.
 	ErrAccountExists = errors.New("the account exists already")
-	// ErrNotFound says that there is no such plan, pool or account.
+	// ErrGrantExists says that the account has a grant of that name already.
+	ErrGrantExists = errors.New("the grant exists already")
+	// ErrNotFound says that there is no such plan, pool, account, price or
+	// grant.
 	ErrNotFound = errors.New("not found")
 	// ErrVersionMoved says that the policy is not at the version that the
 	// caller looked at: look again.
@@ -41,8 +44,8 @@ type Store struct {
 	clock func() time.Time
 }
 
-// Open returns the store in db, which has the tables of migration 2 and which
-// it does not close: PostgreSQL by pgx's stdlib, or SQLite by modernc.org/sqlite
+// Open returns the store in db, which has the tables of migrations 2 and 6 and
+// which it does not close: PostgreSQL by pgx's stdlib, or SQLite by modernc.org/sqlite
 // with a busy timeout. The clock stamps changes; nil is time.Now.
 func Open(db *sql.DB, clock func() time.Time) *Store {
 	if clock == nil {
@@ -66,7 +69,7 @@ func (s *Store) Load(ctx context.Context) (*quota.Policy, error) {
 	if err != nil {
 		return nil, unavailable(ctx, "load the policy", err)
 	}
-	policy, err := stored.policy(&policyfile.Document{}, stored.version)
+	policy, err := stored.policy(&policyfile.Document{}, stored.uses, stored.version)
 	if err != nil && !errors.Is(err, ErrBroken) {
 		err = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
@@ -101,7 +104,8 @@ func (s *Store) Accounts(ctx context.Context, after string, limit int) ([]quota.
 }
 
 // History returns at most limit (1 to MaxPage) changes, the newest first, of
-// those before the version; 0 stands for after the newest. The error wraps
+// those before the version; 0 stands for after the newest. A version without a
+// change is one in which only what grants covered was noted. The error wraps
 // [ErrUnavailable].
 func (s *Store) History(ctx context.Context, before int64, limit int) ([]Change, error) {
 	if err := checkPage(limit); err != nil {
@@ -158,20 +162,21 @@ func validateBy(by string) error {
 type documents map[Kind]map[string]string
 
 func newDocuments() documents {
-	return documents{KindPlan: {}, KindPool: {}, KindAccount: {}}
+	return documents{KindPlan: {}, KindPool: {}, KindAccount: {}, KindPrice: {}}
 }
 
 // snapshot is everything that was stored at one instant.
 type snapshot struct {
 	version int64
 	documents
+	uses []quota.GrantUse
 }
 
 // policy decodes what is stored, adds what a document states, and validates
 // the whole. The error wraps ErrBroken when an object can't be read; else it is
-// that of quota.NewPolicy.
-func (d documents) policy(added *policyfile.Document, version int64) (*quota.Policy, error) {
-	plans, pools, accounts := slices.Clone(added.Plans), slices.Clone(added.Pools), slices.Clone(added.Accounts)
+// that of quota.NewPolicy and Policy.With.
+func (d documents) policy(added *policyfile.Document, uses []quota.GrantUse, version int64) (*quota.Policy, error) {
+	plans, pools, accounts, prices := slices.Clone(added.Plans), slices.Clone(added.Pools), slices.Clone(added.Accounts), slices.Clone(added.Prices)
 	var errs []error
 	for _, kind := range kinds {
 		for name, document := range d[kind] {
@@ -185,13 +190,19 @@ func (d documents) policy(added *policyfile.Document, version int64) (*quota.Pol
 				pools = append(pools, o.pool)
 			case kind == KindAccount:
 				accounts = append(accounts, o.account)
+			case kind == KindPrice:
+				prices = append(prices, o.prices...)
 			}
 		}
 	}
 	if len(errs) > 0 {
 		return nil, summarize(errs)
 	}
-	return quota.NewPolicy(plans, pools, accounts, version)
+	policy, err := quota.NewPolicy(plans, pools, accounts, version)
+	if err != nil {
+		return nil, err
+	}
+	return policy.With(prices, uses)
 }
 
 // summarize keeps an error about many objects short, and the same each time.
@@ -213,26 +224,31 @@ type queryer interface {
 func readAll(ctx context.Context, from queryer) (snapshot, error) {
 	s := snapshot{version: -1, documents: newDocuments()}
 	rows, err := from.QueryContext(ctx, `
-		SELECT 'version', '', '', version FROM versions WHERE subject = 'policy'
-		UNION ALL SELECT 'plan', name, document, 0 FROM plans
-		UNION ALL SELECT 'pool', name, document, 0 FROM pools
-		UNION ALL SELECT 'account', name, document, 0 FROM accounts`)
+		SELECT 'version', '', '', '', version FROM versions WHERE subject = 'policy'
+		UNION ALL SELECT 'plan', name, document, '', 0 FROM plans
+		UNION ALL SELECT 'pool', name, document, '', 0 FROM pools
+		UNION ALL SELECT 'account', name, document, '', 0 FROM accounts
+		UNION ALL SELECT 'price', name, document, '', 0 FROM model_prices
+		UNION ALL SELECT 'use', account, grant_name, period, covered FROM grant_uses`)
 	if err != nil {
 		return snapshot{}, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var kind Kind
-		var name, document string
-		var version int64
-		if err := rows.Scan(&kind, &name, &document, &version); err != nil {
+		var name, text, period string
+		var number int64
+		if err := rows.Scan(&kind, &name, &text, &period, &number); err != nil {
 			return snapshot{}, err
 		}
-		if kind == "version" {
-			s.version = version
-			continue
+		switch kind {
+		case "version":
+			s.version = number
+		case "use":
+			s.uses = append(s.uses, quota.GrantUse{Account: name, Grant: text, Period: period, Covered: quota.Amount(number)})
+		default:
+			s.documents[kind][name] = text
 		}
-		s.documents[kind][name] = document
 	}
 	if err := rows.Err(); err != nil {
 		return snapshot{}, err

@@ -31,15 +31,25 @@ plans:
       - {name: in-flight, meter: in_flight, max: 20, match: {route: slow}, on_expiry: charge}
       - {name: points, meter: points, rate: 5000/h, costs: [{match: {op: write}, weight: 5}, {weight: 2}]}
     quotas:
-      - {name: spend, meter: cost, amount: $500, period: month}
+      - {name: spend, meter: cost, amount: $500, period: month, soft: true, alert_at: [50%, 100%]}
 pools:
   openai-org: {meter: tokens, rate: 10M/min, match: {provider: openai}}
 accounts:
-  acme: {plan: pro, time_zone: Asia/Tokyo, anchor_day: 15}
+  acme:
+    plan: pro
+    time_zone: Asia/Tokyo
+    anchor_day: 15
+    grants:
+      - {name: goodwill, limit: spend, amount: $0.000000001, from: 2026-11-01T00:00:00.25Z, priority: -5, reason: "outage <of> the 1st"}
+      - {name: top-up, limit: spend, amount: $20, from: 2026-11-02, until: 2027-01-01}
   beta:
     plan: free
     limits:
       - {name: requests, meter: requests, rate: 120/min}
+prices:
+  openai/gpt-4o-mini:
+    - {from: 2026-11-01, input: $0.15, output: $0.60, cache_read: $0.075}
+    - {from: 2026-12-01, input: $0.10, output: $0.40}
 `
 
 func parse(t *testing.T, text string) *policyfile.Document {
@@ -79,7 +89,7 @@ func TestApplyAndLoad(t *testing.T) {
 			t.Errorf("an empty store has %+v", policy)
 		}
 		change := apply(t, store, firstFile)
-		if change.From != 0 || change.Version != 1 || change.By != "test" || !change.At.Equal(now.Now()) || change.Count(Added) != 5 || len(change.Objects) != 5 {
+		if change.From != 0 || change.Version != 1 || change.By != "test" || !change.At.Equal(now.Now()) || change.Count(Added) != 6 || len(change.Objects) != 6 {
 			t.Errorf("change = %+v", change)
 		}
 		want, err := parse(t, firstFile).Policy(1)
@@ -129,8 +139,8 @@ func TestApplyAgain(t *testing.T) {
 			}
 		}
 		var rows int
-		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM policy_changes`).Scan(&rows); err != nil || rows != 5 {
-			t.Errorf("the history has %d rows, %v, want 5", rows, err)
+		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM policy_changes`).Scan(&rows); err != nil || rows != 6 {
+			t.Errorf("the history has %d rows, %v, want 6", rows, err)
 		}
 	})
 }
@@ -156,6 +166,10 @@ pools:
   openai-org: {meter: tokens, rate: 10M/min, match: {provider: openai}}
 accounts:
   acme: {plan: team, time_zone: Europe/Berlin, anchor_day: 15}
+prices:
+  openai/gpt-4o-mini:
+    - {from: 2026-11-01, input: $0.15, output: $0.60}
+    - {from: 2027-01-01T12:00:00+09:00, input: $0.10, output: $0}
 `
 		want := `~ plan pro
     limits.tokens.rate: 200000/min -> 10M/min
@@ -175,6 +189,8 @@ accounts:
     limits.points.costs[1]: any call weighs 2 -> (gone)
     limits.points.when_down: closed -> (gone)
     limits.points.on_expiry: give_back -> (gone)
+    limits.spend.soft: true -> (gone)
+    limits.spend.alert_at: [50% 100%] -> (gone)
 + plan team
     limits.spend-rate.meter: cost
     limits.spend-rate.rate: $5.00/min
@@ -185,7 +201,23 @@ accounts:
 ~ account acme
     plan: pro -> team
     time_zone: Asia/Tokyo -> Europe/Berlin
-1 added, 2 changed, 0 removed, 1 unchanged
+    grants.goodwill.limit: spend -> (gone)
+    grants.goodwill.amount: $0.000000001 -> (gone)
+    grants.goodwill.from: 2026-11-01T00:00:00.25Z -> (gone)
+    grants.goodwill.priority: -5 -> (gone)
+    grants.goodwill.reason: outage <of> the 1st -> (gone)
+    grants.top-up.limit: spend -> (gone)
+    grants.top-up.amount: $20.00 -> (gone)
+    grants.top-up.from: 2026-11-02T00:00:00Z -> (gone)
+    grants.top-up.until: 2027-01-01T00:00:00Z -> (gone)
+    grants.top-up.priority: 0 -> (gone)
+~ price openai/gpt-4o-mini
+    2027-01-01T03:00:00Z.input: $0.10
+    2027-01-01T03:00:00Z.output: $0.00
+    2026-11-01T00:00:00Z.cache_read: $0.075 -> (gone)
+    2026-12-01T00:00:00Z.input: $0.10 -> (gone)
+    2026-12-01T00:00:00Z.output: $0.40 -> (gone)
+1 added, 3 changed, 0 removed, 1 unchanged
 `
 		diff, err := store.Diff(t.Context(), parse(t, second), Options{})
 		if err != nil {
@@ -270,12 +302,13 @@ func TestPrune(t *testing.T) {
 		change, err := store.Apply(t.Context(), parse(t, `
 plans: {free: {limits: [{name: requests, meter: requests, rate: 60/min}]}}
 accounts: {beta: {plan: free}}
+prices: {openai/gpt-4o: [{from: 2026-11-01, input: $2.50, output: $10}]}
 `), prune)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := "- plan pro\n- account acme\n~ account beta\n"
-		if got := change.String(); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "0 added, 1 changed, 2 removed, 1 unchanged\n") {
+		if got := change.String(); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\n- price openai/gpt-4o-mini\n1 added, 1 changed, 3 removed, 1 unchanged\n") {
 			t.Errorf("change = %s", got)
 		}
 		policy := load(t, store)
@@ -367,6 +400,9 @@ func TestAccounts(t *testing.T) {
 		if _, err := store.CreateAccount(t.Context(), quota.Account{Name: "a", Plan: "pro"}, "signup"); !errors.Is(err, ErrAccountExists) || errors.Is(err, ErrUnavailable) {
 			t.Errorf("an account again: %v", err)
 		}
+		if _, err := store.ChangeAccount(t.Context(), "nobody", func(*quota.Account) {}, "upgrade"); !errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable) {
+			t.Errorf("an account that is not there: %v", err)
+		}
 		change, err := store.SetAccount(t.Context(), quota.Account{Name: "a", Plan: "pro", AnchorDay: 31}, "upgrade")
 		if err != nil || change.String() != "~ account a\n    plan: free -> pro\n    anchor_day: 1 -> 31\n0 added, 1 changed, 0 removed, 0 unchanged\n" {
 			t.Errorf("%s, %v", change, err)
@@ -412,7 +448,7 @@ func TestRemove(t *testing.T) {
 		for _, o := range []struct {
 			kind Kind
 			name string
-		}{{KindAccount, "acme"}, {KindPlan, "pro"}, {KindPool, "openai-org"}} {
+		}{{KindAccount, "acme"}, {KindPlan, "pro"}, {KindPool, "openai-org"}, {KindPrice, "openai/gpt-4o-mini"}} {
 			change, err := store.Remove(t.Context(), o.kind, o.name, "x")
 			if err != nil || change.Count(Removed) != 1 {
 				t.Errorf("%v: %s, %v", o, change, err)
@@ -425,7 +461,7 @@ func TestRemove(t *testing.T) {
 			t.Errorf("an unknown kind: %v", err)
 		}
 		policy := load(t, store)
-		if len(policy.Plans) != 1 || len(policy.Pools) != 0 || len(policy.Accounts) != 1 || policy.Version != 4 {
+		if len(policy.Plans) != 1 || len(policy.Pools) != 0 || len(policy.Accounts) != 1 || len(policy.Prices) != 0 || policy.Version != 5 {
 			t.Errorf("left: %+v", policy)
 		}
 	})
@@ -506,6 +542,11 @@ func TestBroken(t *testing.T) {
 			{"no JSON", `UPDATE accounts SET document = 'plan: free' WHERE name = 'acme'`, `account "acme": invalid character`},
 			{"more than JSON", `UPDATE accounts SET document = '{"plan":"free","time_zone":"UTC","anchor_day":1}{}' WHERE name = 'acme'`, `account "acme": something follows`},
 			{"a plan gone", `DELETE FROM plans WHERE name = 'pro'`, `accounts.acme.plan: there is no plan "pro"`},
+			{"a newer word in a grant", `UPDATE accounts SET document = '{"plan":"pro","time_zone":"UTC","anchor_day":1,"grants":[{"name":"g","monthly":true}]}' WHERE name = 'acme'`, `account "acme": json: unknown field "monthly"`},
+			{"a grant of no quota", `UPDATE accounts SET document = '{"plan":"free","time_zone":"UTC","anchor_day":1,"grants":[{"name":"g","limit":"spend","amount":1,"from_us":0}]}' WHERE name = 'acme'`, `accounts.acme.grants.g.limit: the account has no quota "spend"`},
+			{"a price of no class", `UPDATE model_prices SET document = '{"prices":[{"from_us":0,"rates":{"input":1,"output":1,"video":1}}]}'`, `video: it is not a class`},
+			{"a price twice", `UPDATE model_prices SET document = '{"prices":[{"from_us":0,"rates":{"input":1,"output":1}},{"from_us":0,"rates":{"input":2,"output":1}}]}'`, `two prices begin at`},
+			{"no price", `UPDATE model_prices SET document = '{}'`, `price "openai/gpt-4o-mini": prices are those of`},
 			{"overflow", `UPDATE accounts SET document = '{"plan":"free","time_zone":"UTC","anchor_day":99999999999999999999}' WHERE name = 'acme'`, `account "acme": json: cannot unmarshal number`},
 		} {
 			apply(t, store, firstFile)
@@ -566,6 +607,10 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 			WhenDown: rapid.SampledFrom([]quota.DownRule{"", quota.DownClosed, quota.DownOpen}).Draw(t, "when_down"),
 			OnExpiry: rapid.SampledFrom([]quota.ExpiryRule{"", quota.ExpiryGiveBack, quota.ExpiryCharge}).Draw(t, "on_expiry"),
 		}
+		if l.Kind == quota.KindQuota {
+			l.Soft = rapid.Bool().Draw(t, "soft")
+			l.AlertAt = rapid.SliceOfNDistinct(rapid.IntRange(1, quota.MaxAlertPercent), 0, 3, rapid.ID).Draw(t, "alert_at")
+		}
 		switch l.Kind {
 		case quota.KindBucket:
 			l.Rate = quota.Rate{Amount: amount.Draw(t, "rate"), Every: time.Duration(rapid.Int64Range(1000, 86_400_000_000).Draw(t, "every")) * time.Microsecond}
@@ -592,7 +637,24 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 		for i := range account.Overrides {
 			account.Overrides[i].Name = fmt.Sprint("o", i)
 		}
+		instant := rapid.Map(rapid.Int64Range(0, 4e15), fromMicros)
+		for i, l := range slices.Concat(plan.Limits, account.Overrides) {
+			if l.Kind == quota.KindQuota && len(l.Per) == 0 {
+				from := instant.Draw(t, "from")
+				account.Grants = append(account.Grants, quota.Grant{
+					Name: fmt.Sprint("g", i), Limit: l.Name, Amount: amount.Draw(t, "granted"), Money: l.Meter == quota.MeterCost,
+					From: from, Until: rapid.SampledFrom([]time.Time{{}, from.Add(time.Microsecond)}).Draw(t, "until"),
+					Priority: rapid.IntRange(-100, 100).Draw(t, "priority"), Reason: text.Draw(t, "reason"),
+				})
+			}
+		}
 		doc := &policyfile.Document{Plans: []quota.Plan{plan}, Accounts: []quota.Account{account}}
+		rate := rapid.Map(rapid.Int64Range(0, int64(quota.MaxPricePerMil)), func(n int64) quota.NanoUSD { return quota.NanoUSD(n) })
+		for _, from := range rapid.SliceOfNDistinct(instant, 1, 3, time.Time.UnixMicro).Draw(t, "instants") {
+			rates := rapid.MapOf(rapid.SampledFrom(quota.PriceClasses), rate).Draw(t, "rates")
+			rates["input"], rates["output"] = rate.Draw(t, "input"), rate.Draw(t, "output")
+			doc.Prices = append(doc.Prices, quota.ModelPrice{Provider: "Open AI", Model: "a/b", From: from, Rates: rates})
+		}
 		pool := limit.Draw(t, "pool")
 		if pool.Kind != quota.KindQuota {
 			pool.Name = "pool"
@@ -603,7 +665,7 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored := newDocuments()
-		for kind, name := range map[Kind]string{KindPlan: "p", KindAccount: "a", KindPool: "pool"} {
+		for kind, name := range map[Kind]string{KindPlan: "p", KindAccount: "a", KindPool: "pool", KindPrice: "Open AI/a/b"} {
 			if kind == KindPool && doc.Pools == nil {
 				continue
 			}
@@ -613,7 +675,7 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 			}
 			stored[kind][name] = first
 		}
-		got, err := stored.policy(&policyfile.Document{}, 1)
+		got, err := stored.policy(&policyfile.Document{}, nil, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -638,7 +700,7 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for kind, name := range map[Kind]string{KindPlan: "pro", KindPool: "openai-org", KindAccount: "beta"} {
+	for kind, name := range map[Kind]string{KindPlan: "pro", KindPool: "openai-org", KindAccount: "acme", KindPrice: "openai/gpt-4o-mini"} {
 		document, err := encodeNormal(policy, kind, name)
 		if err != nil {
 			f.Fatal(err)
@@ -650,19 +712,23 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, document string) {
 		for _, kind := range kinds {
 			stored := newDocuments()
-			stored[kind]["x"] = document
-			fieldsOf(kind, "x", document)
-			policy, err := stored.policy(&policyfile.Document{}, 1)
+			name := "x"
+			if kind == KindPrice {
+				name = "x/y"
+			}
+			stored[kind][name] = document
+			fieldsOf(kind, name, document)
+			policy, err := stored.policy(&policyfile.Document{}, nil, 1)
 			if err != nil {
 				continue
 			}
 			// What is accepted is in bounds and has one text.
-			first, err := encodeNormal(policy, kind, "x")
+			first, err := encodeNormal(policy, kind, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			stored[kind]["x"] = first
-			if again, err := stored.policy(&policyfile.Document{}, 1); err != nil || !cmp.Equal(policy, again, samePolicy, cmpopts.EquateEmpty()) {
+			stored[kind][name] = first
+			if again, err := stored.policy(&policyfile.Document{}, nil, 1); err != nil || !cmp.Equal(policy, again, samePolicy, cmpopts.EquateEmpty()) {
 				t.Fatalf("%s became %s, %v", document, first, err)
 			}
 		}

@@ -2,10 +2,13 @@ package policystore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/budgetd/budgetd/quota"
@@ -36,6 +39,28 @@ type storedAccount struct {
 	TimeZone  string        `json:"time_zone"`
 	AnchorDay int           `json:"anchor_day"`
 	Limits    []storedLimit `json:"limits,omitempty"`
+	Grants    []storedGrant `json:"grants,omitempty"` // by name
+}
+
+type storedGrant struct {
+	Name     string       `json:"name"`
+	Limit    string       `json:"limit"`
+	Scope    string       `json:"scope,omitempty"`
+	Amount   quota.Amount `json:"amount"`
+	Money    bool         `json:"money,omitempty"` // the amount is in nano-USD
+	FromUS   int64        `json:"from_us"`
+	UntilUS  *int64       `json:"until_us,omitempty"`
+	Priority int          `json:"priority,omitempty"`
+	Reason   string       `json:"reason,omitempty"`
+}
+
+type storedPrices struct {
+	Prices []storedPrice `json:"prices"` // by instant
+}
+
+type storedPrice struct {
+	FromUS int64                    `json:"from_us"`
+	Rates  map[string]quota.NanoUSD `json:"rates"` // nano-USD per million tokens, by class
 }
 
 type storedLimit struct {
@@ -51,6 +76,8 @@ type storedLimit struct {
 	Costs    []storedCost        `json:"costs,omitempty"`
 	WhenDown quota.DownRule      `json:"when_down"`
 	OnExpiry quota.ExpiryRule    `json:"on_expiry"`
+	Soft     bool                `json:"soft,omitempty"`
+	AlertAt  []int               `json:"alert_at,omitempty"` // percents
 }
 
 type storedRate struct {
@@ -92,7 +119,34 @@ func encodeAccount(account quota.Account) (string, error) {
 		TimeZone:  account.TimeZone,
 		AnchorDay: account.AnchorDay,
 		Limits:    encodeLimits(account.Overrides),
+		Grants:    encodeGrants(account.Grants),
 	})
+}
+
+func encodeGrants(grants []quota.Grant) []storedGrant {
+	var stored []storedGrant
+	for _, g := range grants {
+		s := storedGrant{
+			Name: g.Name, Limit: g.Limit, Scope: g.Scope, Amount: g.Amount, Money: g.Money,
+			FromUS: g.From.UnixMicro(), Priority: g.Priority, Reason: g.Reason,
+		}
+		if !g.Until.IsZero() {
+			until := g.Until.UnixMicro()
+			s.UntilUS = &until
+		}
+		stored = append(stored, s)
+	}
+	slices.SortFunc(stored, func(a, b storedGrant) int { return cmp.Compare(a.Name, b.Name) })
+	return stored
+}
+
+// encodePrices encodes the prices of one model, which are in order.
+func encodePrices(prices []quota.ModelPrice) (string, error) {
+	var stored storedPrices
+	for _, price := range prices {
+		stored.Prices = append(stored.Prices, storedPrice{FromUS: price.From.UnixMicro(), Rates: price.Rates})
+	}
+	return encode(stored)
 }
 
 func encode(stored any) (string, error) {
@@ -116,7 +170,7 @@ func encodeLimits(limits []quota.Limit) []storedLimit {
 func encodeLimit(l quota.Limit) storedLimit {
 	stored := storedLimit{
 		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, Max: l.Max, Period: l.Period,
-		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry,
+		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Soft: l.Soft, AlertAt: l.AlertAt,
 	}
 	if l.Rate != (quota.Rate{}) {
 		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
@@ -160,7 +214,42 @@ func decodeAccount(name, document string) (quota.Account, error) {
 	if err != nil {
 		return quota.Account{}, broken(KindAccount, name, err)
 	}
-	return quota.Account{Name: name, Plan: stored.Plan, TimeZone: stored.TimeZone, AnchorDay: stored.AnchorDay, Overrides: overrides}, nil
+	return quota.Account{
+		Name: name, Plan: stored.Plan, TimeZone: stored.TimeZone, AnchorDay: stored.AnchorDay,
+		Overrides: overrides, Grants: decodeGrants(stored.Grants),
+	}, nil
+}
+
+func decodeGrants(stored []storedGrant) []quota.Grant {
+	var grants []quota.Grant
+	for _, s := range stored {
+		g := quota.Grant{
+			Name: s.Name, Limit: s.Limit, Scope: s.Scope, Amount: s.Amount, Money: s.Money,
+			From: fromMicros(s.FromUS), Priority: s.Priority, Reason: s.Reason,
+		}
+		if s.UntilUS != nil {
+			g.Until = fromMicros(*s.UntilUS)
+		}
+		grants = append(grants, g)
+	}
+	return grants
+}
+
+// decodePrices reads the prices of one model.
+func decodePrices(name, document string) ([]quota.ModelPrice, error) {
+	var stored storedPrices
+	if err := decode(document, &stored); err != nil {
+		return nil, broken(KindPrice, name, err)
+	}
+	provider, model, named := strings.Cut(name, "/")
+	if !named || len(stored.Prices) == 0 {
+		return nil, broken(KindPrice, name, errors.New("prices are those of a provider/model, at least one"))
+	}
+	var prices []quota.ModelPrice
+	for _, s := range stored.Prices {
+		prices = append(prices, quota.ModelPrice{Provider: provider, Model: model, From: fromMicros(s.FromUS), Rates: s.Rates})
+	}
+	return prices, nil
 }
 
 // decode reads one document strictly: a word that it does not know is an error
@@ -196,7 +285,7 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 	}
 	limit := quota.Limit{
 		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, Max: s.Max, Period: s.Period,
-		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry,
+		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Soft: s.Soft, AlertAt: s.AlertAt,
 	}
 	if s.Rate != nil {
 		const most = int64(quota.MaxEvery / time.Microsecond)

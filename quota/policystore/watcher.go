@@ -29,6 +29,9 @@ type WatcherConfig struct {
 	// Interval is how often Run asks for the version, 10 ms to 1 min; 1 s by
 	// default.
 	Interval time.Duration
+	// Wake makes Run look at once, as when the store says that it changed. It
+	// need not be reliable: the interval is the net. nil: nothing wakes it.
+	Wake <-chan struct{}
 	// Registerer takes the metrics; nil: they are not exported.
 	Registerer prometheus.Registerer
 	// Log takes changes of state; nil: slog.Default().
@@ -79,17 +82,30 @@ func Watch(ctx context.Context, store *Store, config WatcherConfig) (*Watcher, e
 // Current returns the newest valid policy: never nil, never changed.
 func (w *Watcher) Current() *quota.Policy { return w.current.Load() }
 
-// Run polls at each interval until the context ends, and returns its error.
+// Run polls at each interval, and when it is woken, until the context ends, and
+// returns its error. After a poll it rests for as long as that took, at most an
+// interval: however often the policy changes, a large one is not loaded all the
+// time.
 func (w *Watcher) Run(ctx context.Context) error {
 	ticker := time.NewTicker(w.config.Interval)
 	defer ticker.Stop()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
-			_ = w.Poll(ctx) // counted and logged there; the next tick tries again
+		case <-rest.C:
 		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		case <-w.config.Wake:
+		}
+		started := time.Now()
+		_ = w.Poll(ctx) // counted and logged there; the next tick tries again
+		rest.Reset(min(time.Since(started), w.config.Interval))
 	}
 }
 
@@ -159,6 +175,17 @@ func (w *Watcher) accept(policy *quota.Policy, started time.Time) {
 	w.metrics.objects.WithLabelValues(string(KindPlan)).Set(float64(len(policy.Plans)))
 	w.metrics.objects.WithLabelValues(string(KindPool)).Set(float64(len(policy.Pools)))
 	w.metrics.objects.WithLabelValues(string(KindAccount)).Set(float64(len(policy.Accounts)))
+	w.metrics.objects.WithLabelValues(string(KindPrice)).Set(float64(pricedModels(policy)))
+}
+
+func pricedModels(policy *quota.Policy) int {
+	n := 0
+	for i, price := range policy.Prices {
+		if i == 0 || policy.Prices[i-1].Name() != price.Name() {
+			n++
+		}
+	}
+	return n
 }
 
 // noteAway logs when the store goes away or comes back. w.mu is held.

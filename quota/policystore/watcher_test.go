@@ -69,7 +69,7 @@ func TestWatcherFollows(t *testing.T) {
 		got := metrics(t, registry)
 		for name, want := range map[string]float64{
 			"polls_total loaded": 1, "polls_total unchanged": 2, "polls_total broken": 0, "polls_total unavailable": 0,
-			"broken": 0, "version": 1, "objects plan": 2, "objects pool": 1, "objects account": 2,
+			"broken": 0, "version": 1, "objects plan": 2, "objects pool": 1, "objects account": 2, "objects price": 1,
 		} {
 			if got[name] != want {
 				t.Errorf("%s = %v, want %v", name, got[name], want)
