@@ -36,25 +36,43 @@ func (l *Ledger) Report(ctx context.Context, query ledger.ReportQuery) (ledger.R
 	return plan.Page(rows), nil
 }
 
-func (l *Ledger) report(ctx context.Context, plan *reporting.Plan) ([]ledger.ReportRow, error) {
-	conn, err := l.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Release()
-	var standby bool
-	if err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
-		return nil, err
-	}
-	if standby {
-		return nil, fmt.Errorf("%w: %w", ledger.ErrUnavailable, errStandby)
-	}
-	text, arguments, err := reportStatement(plan)
+// prepareReport says whether the server is a standby, and gives the transaction
+// memory to sum up by hash what would else be sorted on disk. Compiling the
+// statement takes longer than it saves.
+const prepareReport = `SELECT pg_is_in_recovery(), set_config('work_mem', '32MB', true), set_config('jit', 'off', true)`
+
+func (l *Ledger) report(ctx context.Context, plan *reporting.Plan) (report []ledger.ReportRow, err error) {
+	// One snapshot, so that parts belong together.
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, l.pool, options, func(tx pgx.Tx) error {
+		var standby bool
+		if err := tx.QueryRow(ctx, prepareReport).Scan(&standby, nil, nil); err != nil {
+			return err
+		}
+		if standby {
+			return fmt.Errorf("%w: %w", ledger.ErrUnavailable, errStandby)
+		}
+		for part := range plan.Parts() {
+			rows, err := reportPart(ctx, tx, plan, part, plan.Missing(len(report)))
+			if err != nil {
+				return err
+			}
+			if report = append(report, rows...); plan.Missing(len(report)) == 0 {
+				break
+			}
+		}
+		return nil
+	})
+	return report, err
+}
+
+func reportPart(ctx context.Context, tx pgx.Tx, plan *reporting.Plan, part reporting.Part, limit int) ([]ledger.ReportRow, error) {
+	text, arguments, err := reportStatement(plan, part, limit)
 	if err != nil {
 		return nil, err
 	}
 	// Planned anew each time, for this span: a plan for any span reads too much.
-	rows, err := conn.Query(ctx, text, append([]any{pgx.QueryExecModeCacheDescribe}, arguments...)...)
+	rows, err := tx.Query(ctx, text, append([]any{pgx.QueryExecModeCacheDescribe}, arguments...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +92,7 @@ func (l *Ledger) report(ctx context.Context, plan *reporting.Plan) ([]ledger.Rep
 // reportBuilder writes the statement of a report.
 type reportBuilder struct {
 	plan      *reporting.Plan
+	part      reporting.Part
 	filter    string // of every table that is read, after its span
 	arguments []any
 }
@@ -85,10 +104,10 @@ func (b *reportBuilder) argument(value any) string {
 }
 
 // reportStatement returns a statement of three steps: it sums by sets of labels
-// what lies in the span, then sums those by the labels that are asked for, and
-// takes a page of it.
-func reportStatement(plan *reporting.Plan) (string, []any, error) {
-	b := &reportBuilder{plan: plan}
+// what lies in the part, then sums those by the labels that are asked for, and
+// takes at most limit rows of it.
+func reportStatement(plan *reporting.Plan, part reporting.Part, limit int) (string, []any, error) {
+	b := &reportBuilder{plan: plan, part: part}
 	if err := b.setFilter(); err != nil {
 		return "", nil, err
 	}
@@ -139,7 +158,7 @@ func reportStatement(plan *reporting.Plan) (string, []any, error) {
 		values = append(values, b.argument(string(after.Meter))+"::text")
 		fmt.Fprintf(&text, "\nWHERE (%s) > (%s)", columns, strings.Join(values, ", "))
 	}
-	fmt.Fprintf(&text, "\nORDER BY %s LIMIT %s", columns, b.argument(plan.Limit+1))
+	fmt.Fprintf(&text, "\nORDER BY %s LIMIT %s", columns, b.argument(limit))
 	return text.String(), b.arguments, nil
 }
 
@@ -184,12 +203,12 @@ func (b *reportBuilder) tables() []string {
 		byHour = b.argument(b.plan.Start) + `::timestamp`
 		byDay = byHour
 	}
-	if b.plan.ReadsDays() {
-		read("usage_days", byDay, "day", "date", b.plan.Days)
+	if b.part.ReadsDays() {
+		read("usage_days", byDay, "day", "date", b.part.Days)
 	}
-	for _, span := range b.plan.Hours {
+	for _, span := range b.part.Hours {
 		read("usage_hours", byHour, "hour", "timestamptz", span)
 	}
-	read("usage_deltas", byHour, "hour", "timestamptz", b.plan.Whole)
+	read("usage_deltas", byHour, "hour", "timestamptz", b.part.Whole)
 	return tables
 }

@@ -25,8 +25,16 @@ func (l *Ledger) Report(ctx context.Context, query ledger.ReportQuery) (ledger.R
 	}
 	var rows []ledger.ReportRow
 	err = l.inRead(ctx, "report", func(tx *sql.Tx) error {
-		rows, err = readReport(ctx, tx, plan)
-		return err
+		for part := range plan.Parts() {
+			more, err := readReport(ctx, tx, plan, part, plan.Missing(len(rows)))
+			if err != nil {
+				return err
+			}
+			if rows = append(rows, more...); plan.Missing(len(rows)) == 0 {
+				break
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return ledger.Report{}, err
@@ -34,8 +42,8 @@ func (l *Ledger) Report(ctx context.Context, query ledger.ReportQuery) (ledger.R
 	return plan.Page(rows), nil
 }
 
-func readReport(ctx context.Context, tx *sql.Tx, plan *reporting.Plan) (report []ledger.ReportRow, err error) {
-	text, arguments := reportStatement(plan)
+func readReport(ctx context.Context, tx *sql.Tx, plan *reporting.Plan, part reporting.Part, limit int) (report []ledger.ReportRow, err error) {
+	text, arguments := reportStatement(plan, part, limit)
 	rows, err := tx.QueryContext(ctx, text, arguments...)
 	if err != nil {
 		return nil, err
@@ -85,6 +93,7 @@ func (h halves) sum() (quota.Amount, error) {
 // reportBuilder writes the statement of a report.
 type reportBuilder struct {
 	plan      *reporting.Plan
+	part      reporting.Part
 	arguments []any
 }
 
@@ -94,10 +103,10 @@ func (b *reportBuilder) argument(value any) string {
 	return "?" + strconv.Itoa(len(b.arguments))
 }
 
-// reportStatement returns a statement that sums up what lies in the span by the
-// labels that are asked for, and takes a page of it.
-func reportStatement(plan *reporting.Plan) (string, []any) {
-	b := &reportBuilder{plan: plan}
+// reportStatement returns a statement that sums up what lies in the part by the
+// labels that are asked for, and takes at most limit rows of it.
+func reportStatement(plan *reporting.Plan, part reporting.Part, limit int) (string, []any) {
+	b := &reportBuilder{plan: plan, part: part}
 	filter := b.filter()
 	var columns, joins strings.Builder
 	order := []string{"start"}
@@ -128,7 +137,7 @@ FROM (
 		values = append(values, b.argument(string(after.Meter)))
 		fmt.Fprintf(&text, "\nWHERE (%s) > (%s)", keys, strings.Join(values, ", "))
 	}
-	fmt.Fprintf(&text, "\nGROUP BY %s ORDER BY %s LIMIT %s", keys, keys, b.argument(plan.Limit+1))
+	fmt.Fprintf(&text, "\nGROUP BY %s ORDER BY %s LIMIT %s", keys, keys, b.argument(limit))
 	return text.String(), b.arguments
 }
 
@@ -168,10 +177,10 @@ func (b *reportBuilder) tables(filter string) []string {
 		byHour = b.argument(b.plan.Start.Unix())
 		byDay = byHour
 	}
-	if b.plan.ReadsDays() {
-		read("usage_days", byDay, "day", daySeconds, b.plan.Days)
+	if b.part.ReadsDays() {
+		read("usage_days", byDay, "day", daySeconds, b.part.Days)
 	}
-	for _, span := range b.plan.Hours {
+	for _, span := range b.part.Hours {
 		read("usage_hours", byHour, "hour", hourSeconds, span)
 	}
 	return tables

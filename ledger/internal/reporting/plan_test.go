@@ -21,15 +21,16 @@ func at(text string) time.Time {
 	return t
 }
 
-func TestPlanReadsTheSpanOnce(t *testing.T) {
+func TestPartsCoverTheSpanOnce(t *testing.T) {
 	for _, c := range []struct {
 		grain    ledger.Grain
 		from, to string
 		want     string
 	}{
-		{ledger.GrainHour, "2026-11-15 10:20:00", "2026-11-15 12:00:01", "hours 15T10 15T13"},
-		{ledger.GrainHour, "2026-11-15 10:00:00", "2026-11-15 12:00:00", "hours 15T10 15T12"},
-		{ledger.GrainDay, "2026-11-15 10:20:00", "2026-11-16 00:00:01", "days 15T00 17T00"},
+		{ledger.GrainHour, "2026-11-15 10:20:00", "2026-11-15 10:20:01", "hours 15T10 15T11"},
+		{ledger.GrainHour, "2026-11-15 10:20:00", "2026-11-15 15:00:01", "hours 15T10 15T11, hours 15T11 15T13, hours 15T13 15T16"},
+		{ledger.GrainDay, "2026-11-15 10:20:00", "2026-11-17 00:00:01", "days 15T00 16T00, days 16T00 18T00"},
+		{ledger.GrainDay, "2026-11-15 10:20:00", "2026-11-17 00:00:00", "days 15T00 16T00, days 16T00 17T00"},
 		{ledger.GrainMonth, "2026-11-15 10:20:00", "2026-11-16 00:00:00", "days 01T00 01T00"},
 		{ledger.GrainTotal, "2026-11-15 00:00:00", "2026-11-17 00:00:00", "days 15T00 17T00"},
 		{ledger.GrainTotal, "2026-11-15 10:20:00", "2026-11-17 01:00:00", "days 16T00 17T00 hours 15T10 16T00 hours 17T00 17T01"},
@@ -40,17 +41,39 @@ func TestPlanReadsTheSpanOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const layout = "02T15"
-		var got []string
-		if p.ReadsDays() {
-			got = append(got, "days "+p.Days.From.Format(layout)+" "+p.Days.To.Format(layout))
+		var parts []string
+		for part := range p.Parts() {
+			const layout = "02T15"
+			var got []string
+			if part.ReadsDays() {
+				got = append(got, "days "+part.Days.From.Format(layout)+" "+part.Days.To.Format(layout))
+			}
+			for _, hours := range part.Hours {
+				got = append(got, "hours "+hours.From.Format(layout)+" "+hours.To.Format(layout))
+			}
+			parts = append(parts, strings.Join(got, " "))
 		}
-		for _, hours := range p.Hours {
-			got = append(got, "hours "+hours.From.Format(layout)+" "+hours.To.Format(layout))
-		}
-		if got := strings.Join(got, " "); got != c.want {
+		if got := strings.Join(parts, ", "); got != c.want {
 			t.Errorf("%s from %s to %s reads %q, want %q", c.grain, c.from, c.to, got, c.want)
 		}
+	}
+}
+
+// TestPartsOfTheWidestSpan ends, and soon.
+func TestPartsOfTheWidestSpan(t *testing.T) {
+	p, err := reporting.NewPlan(ledger.ReportQuery{Grain: ledger.GrainDay, From: ledger.MinInstant, To: ledger.EndInstant, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, at := 0, ledger.MinInstant
+	for part := range p.Parts() {
+		if !part.Whole.From.Equal(at) {
+			t.Fatalf("a part from %s, want from %s", part.Whole.From, at)
+		}
+		parts, at = parts+1, part.Whole.To
+	}
+	if parts != 22 || !at.Equal(ledger.EndInstant) {
+		t.Errorf("%d parts to %s, want 22 (2^22 days are more) to %s", parts, at, ledger.EndInstant)
 	}
 }
 
@@ -86,8 +109,11 @@ func TestPosition(t *testing.T) {
 	if diff := cmp.Diff(want, p.After); diff != "" {
 		t.Errorf("position (-want +got):\n%s", diff)
 	}
-	if p.Days.From != row.Start {
-		t.Errorf("reads from %s again, want from %s", p.Days.From, row.Start)
+	for part := range p.Parts() {
+		if part.Days.From != row.Start {
+			t.Errorf("reads from %s again, want from %s", part.Days.From, row.Start)
+		}
+		break
 	}
 	for what, change := range map[string]func(*ledger.ReportQuery){
 		"account": func(q *ledger.ReportQuery) { q.Account = "acme" },

@@ -72,7 +72,9 @@ func (p *Plan) parse(after string) (*Position, error) {
 		return nil, fmt.Errorf("%w: after: is of another query; only limit may differ from page to page", ledger.ErrInvalid)
 	}
 	position := &Position{Start: time.Unix(int64(binary.BigEndian.Uint64(b[1+hashBytes:])), 0).UTC()}
-	if position.Start.Before(p.Whole.From) || !position.Start.Before(p.Whole.To) {
+	unit := p.ReportQuery
+	unit.From = position.Start
+	if start, _ := unit.Span(); !start.Equal(position.Start) || start.Before(p.span.From) || !start.Before(p.span.To) {
 		return nil, bad
 	}
 	b = b[positionHeader:]
