@@ -170,8 +170,8 @@ func TestOldMarks(t *testing.T) {
 	}
 	prune := func() {
 		t.Helper()
-		if more, err := pgledger.PruneChanges(l, ctx); err != nil || more {
-			t.Fatalf("prune: more %t, %v", more, err)
+		if done, err := l.Maintain(ctx, start, 0); err != nil || done.More {
+			t.Fatalf("maintain: %+v, %v", done, err)
 		}
 	}
 	pass := func() { // MarkLife passes

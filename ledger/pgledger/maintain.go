@@ -33,10 +33,14 @@ func (l *Ledger) Maintain(ctx context.Context, now time.Time, retention time.Dur
 	if done.Rolled, err = l.roll(ctx); err != nil {
 		return done, wrap("roll up deltas", err)
 	}
+	pruning, err := l.pruneChanges(ctx)
+	if err != nil {
+		return done, wrap("prune the log of changes", err)
+	}
 	if done.Detached, done.More, err = l.retire(ctx, now, retention); err != nil {
 		return done, wrap("detach a month", err)
 	}
-	done.More = done.More || done.Rolled == rollAtOnce
+	done.More = done.More || pruning || done.Rolled == rollAtOnce
 	return done, nil
 }
 
