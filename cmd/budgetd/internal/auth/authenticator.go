@@ -79,7 +79,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, header http.Header, pe
 		return Principal{}, err
 	}
 	if a.config.Demo && subtle.ConstantTimeCompare([]byte(key), []byte(DemoKey)) == 1 && isLoopback(peer) {
-		return Principal{KeyID: DemoKey, Role: RoleCaller, Accounts: []string{quota.DemoAccount}}, nil
+		return Principal{KeyID: DemoKey, Name: DemoKey, Role: RoleCaller, Accounts: []string{quota.DemoAccount}}, nil
 	}
 	if a.config.Keys == nil {
 		return Principal{}, ErrInvalidKey

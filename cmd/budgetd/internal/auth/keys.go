@@ -174,8 +174,7 @@ func (k *Keys) Close() error {
 }
 
 // Create makes a key. The secret is in the answer and nowhere else: it can't be
-// asked for again. The error names the field that is out of its bounds, or
-// wraps [ErrUnavailable].
+// asked for again. The error is an [*InvalidError] or wraps [ErrUnavailable].
 func (k *Keys) Create(ctx context.Context, n NewKey) (Key, Secret, error) {
 	key, secret, err := k.compose(n)
 	if err != nil {
@@ -235,7 +234,7 @@ func (k *Keys) compose(n NewKey) (Key, Secret, error) {
 	}
 	now := toMicros(k.config.Clock())
 	if !n.ExpiresAt.IsZero() && !n.ExpiresAt.After(now) {
-		return Key{}, Secret{}, fmt.Errorf("expires_at: %s has passed; state a later instant, or leave it out for a key that does not expire", n.ExpiresAt.UTC().Format(time.RFC3339))
+		return Key{}, Secret{}, invalid("expires_at", "%s has passed; state a later instant, or leave it out for a key that does not expire", n.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	id, secret := newKey()
 	return Key{
@@ -252,15 +251,15 @@ func (k *Keys) compose(n NewKey) (Key, Secret, error) {
 func validateKeyName(name string) error {
 	switch {
 	case name == "":
-		return errors.New("name: it is empty; say what the key is for")
+		return invalid("name", "it is empty; say what the key is for")
 	case len(name) > MaxKeyNameBytes:
-		return fmt.Errorf("name: it has %d bytes, at most %d are accepted; shorten it", len(name), MaxKeyNameBytes)
+		return invalid("name", "it has %d bytes, at most %d are accepted; shorten it", len(name), MaxKeyNameBytes)
 	case !utf8.ValidString(name):
-		return errors.New("name: it is not valid UTF-8; encode it as UTF-8")
+		return invalid("name", "it is not valid UTF-8; encode it as UTF-8")
 	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }):
-		return errors.New("name: it contains a control or invisible formatting character; remove it")
+		return invalid("name", "it contains a control or invisible formatting character; remove it")
 	case strings.Contains(name, keyPrefix):
-		return fmt.Errorf("name: it contains %q, as a pasted API key would; call the key by what it is for", keyPrefix)
+		return invalid("name", "it contains %q, as a pasted API key would; call the key by what it is for", keyPrefix)
 	}
 	return nil
 }

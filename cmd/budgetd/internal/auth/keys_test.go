@@ -70,7 +70,7 @@ func TestCreateAndAuthenticate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(Principal{KeyID: key.ID, Role: RoleCaller, Accounts: want.Accounts}, principal); diff != "" {
+		if diff := cmp.Diff(Principal{KeyID: key.ID, Name: key.Name, Role: RoleCaller, Accounts: want.Accounts}, principal); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -64,7 +64,7 @@ func (k *Keys) Authenticate(ctx context.Context, key string) (Principal, error) 
 	if err := record.usable(k.config.Clock()); err != nil {
 		return Principal{}, err
 	}
-	return Principal{KeyID: record.ID, Role: record.Role, Accounts: record.Accounts}, nil
+	return Principal{KeyID: record.ID, Name: record.Name, Role: record.Role, Accounts: record.Accounts}, nil
 }
 
 // record returns what the store has under the id, at most TTL old while the

@@ -29,6 +29,7 @@ const MaxAccounts = 1000
 // all calls with the key.
 type Principal struct {
 	KeyID    string   // id of the API key; "demo" for the demo key
+	Name     string   // what the key's maker calls it; "demo" for the demo key
 	Role     Role     // caller or admin
 	Accounts []string // sorted account names, or only EveryAccount
 }
@@ -66,31 +67,31 @@ func normalAccounts(role Role, accounts []string) ([]string, error) {
 	switch role {
 	case RoleAdmin:
 		if len(accounts) > 1 || len(accounts) == 1 && accounts[0] != EveryAccount {
-			return nil, fmt.Errorf("accounts: an admin key reaches every account; leave the list out, or make the key a %s", RoleCaller)
+			return nil, invalid("accounts", "an admin key reaches every account; leave the list out, or make the key a %s", RoleCaller)
 		}
 		return []string{EveryAccount}, nil
 	case RoleCaller:
 	default:
-		return nil, fmt.Errorf("role: %s is not a role; write %s or %s", quoteShort(string(role)), RoleCaller, RoleAdmin)
+		return nil, invalid("role", "%s is not a role; write %s or %s", quoteShort(string(role)), RoleCaller, RoleAdmin)
 	}
 	switch {
 	case len(accounts) == 0:
-		return nil, fmt.Errorf("accounts: a caller key needs at least one account, or %q for every account", EveryAccount)
+		return nil, invalid("accounts", "a caller key needs at least one account, or %q for every account", EveryAccount)
 	case len(accounts) > MaxAccounts:
-		return nil, fmt.Errorf("accounts: %d are listed, at most %d are accepted; write %q for every account", len(accounts), MaxAccounts, EveryAccount)
+		return nil, invalid("accounts", "%d are listed, at most %d are accepted; write %q for every account", len(accounts), MaxAccounts, EveryAccount)
 	}
 	sorted := slices.Clone(accounts)
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)
 	if slices.Contains(sorted, EveryAccount) {
 		if len(sorted) > 1 {
-			return nil, fmt.Errorf("accounts: %q stands for every account; list it alone or leave it out", EveryAccount)
+			return nil, invalid("accounts", "%q stands for every account; list it alone or leave it out", EveryAccount)
 		}
 		return sorted, nil
 	}
 	for _, account := range sorted {
 		if err := quota.ValidateAccountName(account); err != nil {
-			return nil, fmt.Errorf("accounts: %w", err)
+			return nil, invalid("accounts", "%v", err)
 		}
 	}
 	return sorted, nil
