@@ -338,7 +338,15 @@ type LimitStatus struct {
 	// What was charged to a quota and is not posted to the ledger yet, as far as
 	// the engine knows, in the meter's unit. Back to 0 within seconds of the
 	// last charge. 0: the limit is not a quota.
-	Unposted      int64 `protobuf:"varint,16,opt,name=unposted,proto3" json:"unposted,omitempty"`
+	Unposted int64 `protobuf:"varint,16,opt,name=unposted,proto3" json:"unposted,omitempty"`
+	// Whether the limit is a soft quota: it counts and alerts, and never refuses.
+	Soft bool `protobuf:"varint,17,opt,name=soft,proto3" json:"soft,omitempty"`
+	// What grants add to a quota in this period, in the meter's unit. It is part
+	// of limit_amount.
+	Granted int64 `protobuf:"varint,18,opt,name=granted,proto3" json:"granted,omitempty"`
+	// The thresholds of a quota that were reached in this period, by percent.
+	// Empty: none, or the limit is not a quota.
+	Alerts        []*RaisedAlert `protobuf:"bytes,19,rep,name=alerts,proto3" json:"alerts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -485,6 +493,82 @@ func (x *LimitStatus) GetUnposted() int64 {
 	return 0
 }
 
+func (x *LimitStatus) GetSoft() bool {
+	if x != nil {
+		return x.Soft
+	}
+	return false
+}
+
+func (x *LimitStatus) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *LimitStatus) GetAlerts() []*RaisedAlert {
+	if x != nil {
+		return x.Alerts
+	}
+	return nil
+}
+
+// RaisedAlert is a threshold of a quota that was reached.
+type RaisedAlert struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The threshold, in percent of what the quota allowed.
+	Percent int32 `protobuf:"varint,1,opt,name=percent,proto3" json:"percent,omitempty"`
+	// When it was reached.
+	RaisedAt      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=raised_at,json=raisedAt,proto3" json:"raised_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaisedAlert) Reset() {
+	*x = RaisedAlert{}
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaisedAlert) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaisedAlert) ProtoMessage() {}
+
+func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaisedAlert.ProtoReflect.Descriptor instead.
+func (*RaisedAlert) Descriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RaisedAlert) GetPercent() int32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *RaisedAlert) GetRaisedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RaisedAt
+	}
+	return nil
+}
+
 var File_budget_v1_quota_proto protoreflect.FileDescriptor
 
 const file_budget_v1_quota_proto_rawDesc = "" +
@@ -508,7 +592,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\x87\x04\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xe5\x04\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -526,7 +610,13 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\rrefill_amount\x18\r \x01(\x03R\frefillAmount\x12&\n" +
 	"\x0frefill_every_ms\x18\x0e \x01(\x03R\rrefillEveryMs\x12\x16\n" +
 	"\x06posted\x18\x0f \x01(\x03R\x06posted\x12\x1a\n" +
-	"\bunposted\x18\x10 \x01(\x03R\bunposted*j\n" +
+	"\bunposted\x18\x10 \x01(\x03R\bunposted\x12\x12\n" +
+	"\x04soft\x18\x11 \x01(\bR\x04soft\x12\x18\n" +
+	"\agranted\x18\x12 \x01(\x03R\agranted\x12.\n" +
+	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\"`\n" +
+	"\vRaisedAlert\x12\x18\n" +
+	"\apercent\x18\x01 \x01(\x05R\apercent\x127\n" +
+	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*j\n" +
 	"\tLimitKind\x12\x1a\n" +
 	"\x16LIMIT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIMIT_KIND_BUCKET\x10\x01\x12\x14\n" +
@@ -546,32 +636,35 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_budget_v1_quota_proto_goTypes = []any{
 	(LimitKind)(0),                // 0: budget.v1.LimitKind
 	(*GetQuotaRequest)(nil),       // 1: budget.v1.GetQuotaRequest
 	(*GetQuotaResponse)(nil),      // 2: budget.v1.GetQuotaResponse
 	(*CalendarPeriod)(nil),        // 3: budget.v1.CalendarPeriod
 	(*LimitStatus)(nil),           // 4: budget.v1.LimitStatus
-	nil,                           // 5: budget.v1.GetQuotaRequest.LabelsEntry
-	nil,                           // 6: budget.v1.GetQuotaResponse.TotalsEntry
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*RaisedAlert)(nil),           // 5: budget.v1.RaisedAlert
+	nil,                           // 6: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 7: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	5, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
-	4, // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	6, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
-	3, // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
-	7, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
-	7, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
-	0, // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	7, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	7, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	6,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	4,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
+	7,  // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	3,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
+	8,  // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	8,  // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	0,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
+	8,  // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	8,  // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	5,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
+	8,  // 10: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -585,7 +678,7 @@ func file_budget_v1_quota_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

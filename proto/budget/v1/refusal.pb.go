@@ -83,7 +83,8 @@ func (RefusalReason) EnumDescriptor() ([]byte, []int) {
 	return file_budget_v1_refusal_proto_rawDescGZIP(), []int{0}
 }
 
-// Refusal is the detail of the error resource_exhausted: which limit refused
+// Refusal is the detail of the error resource_exhausted, and of permission_denied
+// where a broker answers so for quotas that are used up: which limit refused
 // the call, how much is left of it, and whether and until when to wait. When
 // several limits refused, it is the strictest: one that waiting can't help,
 // else the one with the latest retry_at.
@@ -111,11 +112,21 @@ type Refusal struct {
 	LimitAmount int64 `protobuf:"varint,8,opt,name=limit_amount,json=limitAmount,proto3" json:"limit_amount,omitempty"`
 	// The earliest instant at which the same call may pass, if nobody else asks
 	// before: when the bucket has refilled, the earliest lease in a slot ends,
-	// or the quota's period ends. Absent: waiting can't help.
+	// or the quota's period ends. Absent: waiting can't help, or not for as long as
+	// a caller should wait (see retryable).
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
-	// Whether waiting can help at all. False with REFUSAL_REASON_EXCEEDS_CAPACITY:
-	// the call asks for more than the limit can ever hold.
-	Retryable     bool `protobuf:"varint,10,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	// Whether a caller should wait and ask again. False with
+	// REFUSAL_REASON_EXCEEDS_CAPACITY: the call asks for more than the limit can
+	// ever hold. False with REFUSAL_REASON_QUOTA_EXHAUSTED when the period ends
+	// later than the broker lets callers wait (max_retry_after, an hour unless
+	// set): resets_at then says when, and the header Retry-After of a 429, which
+	// is that bound, how often at most to ask whether a grant or a larger plan
+	// has come meanwhile.
+	Retryable bool `protobuf:"varint,10,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	// When the limit is whole again by itself: the bucket is full, the earliest
+	// lease among the holders of slots ends, or the quota's period ends. Absent:
+	// nothing is to come back.
+	ResetsAt      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -220,6 +231,13 @@ func (x *Refusal) GetRetryable() bool {
 	return false
 }
 
+func (x *Refusal) GetResetsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResetsAt
+	}
+	return nil
+}
+
 // InvalidField is the detail of the error invalid_argument: one field of the
 // request that is outside its bounds. One error may carry several.
 type InvalidField struct {
@@ -292,7 +310,7 @@ var File_budget_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\n" +
-	"\x17budget/v1/refusal.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x02\n" +
+	"\x17budget/v1/refusal.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n" +
 	"\aRefusal\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.budget.v1.RefusalReasonR\x06reason\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x12\n" +
@@ -304,7 +322,8 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\flimit_amount\x18\b \x01(\x03R\vlimitAmount\x125\n" +
 	"\bretry_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x1c\n" +
 	"\tretryable\x18\n" +
-	" \x01(\bR\tretryable\"T\n" +
+	" \x01(\bR\tretryable\x127\n" +
+	"\tresets_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAt\"T\n" +
 	"\fInvalidField\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x14\n" +
@@ -339,11 +358,12 @@ var file_budget_v1_refusal_proto_goTypes = []any{
 var file_budget_v1_refusal_proto_depIdxs = []int32{
 	0, // 0: budget.v1.Refusal.reason:type_name -> budget.v1.RefusalReason
 	3, // 1: budget.v1.Refusal.retry_at:type_name -> google.protobuf.Timestamp
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3, // 2: budget.v1.Refusal.resets_at:type_name -> google.protobuf.Timestamp
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_refusal_proto_init() }

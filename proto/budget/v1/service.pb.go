@@ -36,14 +36,15 @@ var File_budget_v1_service_proto protoreflect.FileDescriptor
 
 const file_budget_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x17budget/v1/service.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x15budget/v1/quota.proto\x1a\x1bbudget/v1/reservation.proto2\xfb\x03\n" +
+	"\x17budget/v1/service.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x15budget/v1/quota.proto\x1a\x16budget/v1/report.proto\x1a\x1bbudget/v1/reservation.proto2\xc8\x04\n" +
 	"\rBudgetService\x12@\n" +
 	"\aReserve\x12\x19.budget.v1.ReserveRequest\x1a\x1a.budget.v1.ReserveResponse\x12=\n" +
 	"\x06Refund\x12\x18.budget.v1.RefundRequest\x1a\x19.budget.v1.RefundResponse\x12:\n" +
 	"\x05Renew\x12\x17.budget.v1.RenewRequest\x1a\x18.budget.v1.RenewResponse\x12=\n" +
 	"\x06Charge\x12\x18.budget.v1.ChargeRequest\x1a\x19.budget.v1.ChargeResponse\x12H\n" +
 	"\bEstimate\x12\x1a.budget.v1.EstimateRequest\x1a\x1b.budget.v1.EstimateResponse\"\x03\x90\x02\x01\x12H\n" +
-	"\bGetQuota\x12\x1a.budget.v1.GetQuotaRequest\x1a\x1b.budget.v1.GetQuotaResponse\"\x03\x90\x02\x01\x12Z\n" +
+	"\bGetQuota\x12\x1a.budget.v1.GetQuotaRequest\x1a\x1b.budget.v1.GetQuotaResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\tListUsage\x12\x1b.budget.v1.ListUsageRequest\x1a\x1c.budget.v1.ListUsageResponse\"\x03\x90\x02\x01\x12Z\n" +
 	"\x0eGetReservation\x12 .budget.v1.GetReservationRequest\x1a!.budget.v1.GetReservationResponse\"\x03\x90\x02\x01B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var file_budget_v1_service_proto_goTypes = []any{
@@ -53,14 +54,16 @@ var file_budget_v1_service_proto_goTypes = []any{
 	(*ChargeRequest)(nil),          // 3: budget.v1.ChargeRequest
 	(*EstimateRequest)(nil),        // 4: budget.v1.EstimateRequest
 	(*GetQuotaRequest)(nil),        // 5: budget.v1.GetQuotaRequest
-	(*GetReservationRequest)(nil),  // 6: budget.v1.GetReservationRequest
-	(*ReserveResponse)(nil),        // 7: budget.v1.ReserveResponse
-	(*RefundResponse)(nil),         // 8: budget.v1.RefundResponse
-	(*RenewResponse)(nil),          // 9: budget.v1.RenewResponse
-	(*ChargeResponse)(nil),         // 10: budget.v1.ChargeResponse
-	(*EstimateResponse)(nil),       // 11: budget.v1.EstimateResponse
-	(*GetQuotaResponse)(nil),       // 12: budget.v1.GetQuotaResponse
-	(*GetReservationResponse)(nil), // 13: budget.v1.GetReservationResponse
+	(*ListUsageRequest)(nil),       // 6: budget.v1.ListUsageRequest
+	(*GetReservationRequest)(nil),  // 7: budget.v1.GetReservationRequest
+	(*ReserveResponse)(nil),        // 8: budget.v1.ReserveResponse
+	(*RefundResponse)(nil),         // 9: budget.v1.RefundResponse
+	(*RenewResponse)(nil),          // 10: budget.v1.RenewResponse
+	(*ChargeResponse)(nil),         // 11: budget.v1.ChargeResponse
+	(*EstimateResponse)(nil),       // 12: budget.v1.EstimateResponse
+	(*GetQuotaResponse)(nil),       // 13: budget.v1.GetQuotaResponse
+	(*ListUsageResponse)(nil),      // 14: budget.v1.ListUsageResponse
+	(*GetReservationResponse)(nil), // 15: budget.v1.GetReservationResponse
 }
 var file_budget_v1_service_proto_depIdxs = []int32{
 	0,  // 0: budget.v1.BudgetService.Reserve:input_type -> budget.v1.ReserveRequest
@@ -69,16 +72,18 @@ var file_budget_v1_service_proto_depIdxs = []int32{
 	3,  // 3: budget.v1.BudgetService.Charge:input_type -> budget.v1.ChargeRequest
 	4,  // 4: budget.v1.BudgetService.Estimate:input_type -> budget.v1.EstimateRequest
 	5,  // 5: budget.v1.BudgetService.GetQuota:input_type -> budget.v1.GetQuotaRequest
-	6,  // 6: budget.v1.BudgetService.GetReservation:input_type -> budget.v1.GetReservationRequest
-	7,  // 7: budget.v1.BudgetService.Reserve:output_type -> budget.v1.ReserveResponse
-	8,  // 8: budget.v1.BudgetService.Refund:output_type -> budget.v1.RefundResponse
-	9,  // 9: budget.v1.BudgetService.Renew:output_type -> budget.v1.RenewResponse
-	10, // 10: budget.v1.BudgetService.Charge:output_type -> budget.v1.ChargeResponse
-	11, // 11: budget.v1.BudgetService.Estimate:output_type -> budget.v1.EstimateResponse
-	12, // 12: budget.v1.BudgetService.GetQuota:output_type -> budget.v1.GetQuotaResponse
-	13, // 13: budget.v1.BudgetService.GetReservation:output_type -> budget.v1.GetReservationResponse
-	7,  // [7:14] is the sub-list for method output_type
-	0,  // [0:7] is the sub-list for method input_type
+	6,  // 6: budget.v1.BudgetService.ListUsage:input_type -> budget.v1.ListUsageRequest
+	7,  // 7: budget.v1.BudgetService.GetReservation:input_type -> budget.v1.GetReservationRequest
+	8,  // 8: budget.v1.BudgetService.Reserve:output_type -> budget.v1.ReserveResponse
+	9,  // 9: budget.v1.BudgetService.Refund:output_type -> budget.v1.RefundResponse
+	10, // 10: budget.v1.BudgetService.Renew:output_type -> budget.v1.RenewResponse
+	11, // 11: budget.v1.BudgetService.Charge:output_type -> budget.v1.ChargeResponse
+	12, // 12: budget.v1.BudgetService.Estimate:output_type -> budget.v1.EstimateResponse
+	13, // 13: budget.v1.BudgetService.GetQuota:output_type -> budget.v1.GetQuotaResponse
+	14, // 14: budget.v1.BudgetService.ListUsage:output_type -> budget.v1.ListUsageResponse
+	15, // 15: budget.v1.BudgetService.GetReservation:output_type -> budget.v1.GetReservationResponse
+	8,  // [8:16] is the sub-list for method output_type
+	0,  // [0:8] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -91,6 +96,7 @@ func file_budget_v1_service_proto_init() {
 	}
 	file_budget_v1_estimate_proto_init()
 	file_budget_v1_quota_proto_init()
+	file_budget_v1_report_proto_init()
 	file_budget_v1_reservation_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

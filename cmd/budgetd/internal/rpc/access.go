@@ -12,7 +12,7 @@ import (
 
 // account returns the account that a call is for: the one that it states if the
 // caller may use it, or the caller's only one.
-func (s *service) account(ctx context.Context, stated string) (string, error) {
+func (b *base) account(ctx context.Context, stated string) (string, error) {
 	who, ok := auth.FromContext(ctx)
 	if !ok {
 		return "", fmt.Errorf("a call came here without a principal: %w", errInternal)
@@ -34,8 +34,8 @@ func (s *service) account(ctx context.Context, stated string) (string, error) {
 
 // mayTouch says whether the caller may use the reservation. One of somebody
 // else is answered like one that does not exist.
-func (s *service) mayTouch(ctx context.Context, id string) error {
-	account, err := s.broker.AccountOf(id)
+func (b *base) mayTouch(ctx context.Context, id string) error {
+	account, err := b.broker.AccountOf(id)
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,27 @@ func (f *faultMark) WrapStreamingClient(next connect.StreamingClientFunc) connec
 	return next
 }
 
-// WrapStreamingHandler leaves streams alone: the service has none.
+// WrapStreamingHandler answers a request of a stream that could not be read.
 func (f *faultMark) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return next(ctx, checkedConn{conn, f})
+	}
+}
+
+// checkedConn finds the fault in a request when it is received.
+type checkedConn struct {
+	connect.StreamingHandlerConn
+	mark *faultMark
+}
+
+func (c checkedConn) Receive(message any) error {
+	if err := c.StreamingHandlerConn.Receive(message); err != nil {
+		return err
+	}
+	if m, ok := message.(proto.Message); ok {
+		if fault := c.mark.take(m); fault != nil {
+			return invalid(fault)
+		}
+	}
+	return nil
 }

@@ -30,7 +30,7 @@ import (
 //
 // A refusal is no error of the domain: see refused. in is where the fields of a
 // model call are in the request.
-func (s *service) asConnect(ctx context.Context, err error, in place) error {
+func (b *base) asConnect(ctx context.Context, err error, in place) error {
 	if err == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s *service) asConnect(ctx context.Context, err error, in place) error {
 		// Not the caller's context: one of ours, around a store.
 		return connect.NewError(connect.CodeUnavailable, errors.New("a store did not answer in time; try again"))
 	}
-	s.log.Error("a call failed in a way that is not foreseen", "error", err)
+	b.log.Error("a call failed in a way that is not foreseen", "error", err)
 	return connect.NewError(connect.CodeInternal, errInternal)
 }
 
@@ -95,11 +95,11 @@ func unknownAccount(name string) error {
 }
 
 // forAccount is asConnect for calls that name an account.
-func (s *service) forAccount(ctx context.Context, account string, err error, in place) error {
+func (b *base) forAccount(ctx context.Context, account string, err error, in place) error {
 	if errors.Is(err, reservation.ErrNotFound) || errors.Is(err, quota.ErrUnknownAccount) {
 		return unknownAccount(account)
 	}
-	return s.asConnect(ctx, err, in)
+	return b.asConnect(ctx, err, in)
 }
 
 // invalid makes an invalid_argument error that says in words what its details

@@ -75,14 +75,11 @@ func lessShare(a, b shownLimit) bool {
 	return high1 < high2 || high1 == high2 && low1 < low2
 }
 
-// refusedHeaders are those of a refusal.
+// refusedHeaders are those that every refusal has.
 func refusedHeaders(refusal *reservation.RefusedLimit, header http.Header) {
 	header.Set("Budget-Limited-By", refusal.Limit)
 	shownLimit{
 		name: refusal.Limit, max: refusal.Max, remaining: refusal.Remaining,
 		window: refusal.Window, resetsAt: refusal.ResetsAt, now: refusal.Now,
 	}.set(header)
-	if refusal.Retryable() {
-		header.Set("Retry-After", strconv.FormatInt(int64(refusal.RetryAfter()/time.Second), 10))
-	}
 }

@@ -12,8 +12,6 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 )
 
 type metrics struct {
@@ -54,7 +52,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	}
 	for _, collector := range []prometheus.Collector{m.calls, m.duration, m.shed, m.panics} {
 		if err := registerer.Register(collector); err != nil {
-			return nil, fmt.Errorf("register the metrics of the API: %w", err)
+			return nil, err
 		}
 	}
 	return m, nil
@@ -71,27 +69,46 @@ func (m *metrics) track(underWay func() float64) {
 	}, underWay))
 }
 
-// methodOf is the last part of a procedure: there are as many as methods.
+// methodOf is the last part of a procedure: there are as many as methods, and
+// no two services have one of the same name.
 func methodOf(procedure string) string {
-	return strings.TrimPrefix(procedure, "/"+budgetv1connect.BudgetServiceName+"/")
+	return procedure[strings.LastIndexByte(procedure, '/')+1:]
 }
 
 // observer counts and times calls.
-func observer(m *metrics) connect.Interceptor {
-	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
-		return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-			start := time.Now()
-			response, err := next(ctx, request)
-			method := methodOf(request.Spec().Procedure)
-			code := "ok"
-			if err != nil {
-				code = connect.CodeOf(err).String()
-			}
-			m.calls.WithLabelValues(method, code).Inc()
-			m.duration.WithLabelValues(method).Observe(time.Since(start).Seconds())
-			return response, err
-		}
-	})
+type observer struct{ metrics *metrics }
+
+func (o observer) saw(procedure string, start time.Time, err error) {
+	method, code := methodOf(procedure), "ok"
+	if err != nil {
+		code = connect.CodeOf(err).String()
+	}
+	o.metrics.calls.WithLabelValues(method, code).Inc()
+	o.metrics.duration.WithLabelValues(method).Observe(time.Since(start).Seconds())
+}
+
+// WrapUnary observes a call.
+func (o observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		start := time.Now()
+		response, err := next(ctx, request)
+		o.saw(request.Spec().Procedure, start, err)
+		return response, err
+	}
+}
+
+func (o observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler observes a stream from its begin to its end.
+func (o observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		start := time.Now()
+		err := next(ctx, conn)
+		o.saw(conn.Spec().Procedure, start, err)
+		return err
+	}
 }
 
 // recovery answers a handler that panicked: what happened is in the log, and

@@ -21,9 +21,17 @@ var reasons = map[reservation.Reason]budgetv1.RefusalReason{
 	reservation.ExceedsCapacity:    budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
 }
 
-// refused is the answer to a call that a limit refused.
-func refused(account string, refusal *reservation.RefusedLimit) error {
-	err := connect.NewError(connect.CodeResourceExhausted, errors.New(refusalText(account, refusal)))
+// refused is the answer to a call that a limit refused. A quota whose period
+// ends later than callers should wait is not retryable: they come back at a
+// bounded pace, in case a grant or a larger plan has come meanwhile.
+func (s *service) refused(account string, refusal *reservation.RefusedLimit) error {
+	used := refusal.Reason == reservation.QuotaExhausted
+	code := connect.CodeResourceExhausted
+	if used && s.quotaForbidden {
+		code = connect.CodePermissionDenied
+	}
+	tooLong := used && refusal.Retryable() && refusal.RetryAt.Sub(refusal.Now) > s.maxRetryAfter
+	err := connect.NewError(code, errors.New(refusalText(account, refusal, tooLong)))
 	detail := &budgetv1.Refusal{
 		Reason:      reasons[refusal.Reason],
 		Limit:       refusal.Limit,
@@ -33,20 +41,29 @@ func refused(account string, refusal *reservation.RefusedLimit) error {
 		Asked:       int64(refusal.Asked),
 		Remaining:   int64(refusal.Remaining),
 		LimitAmount: int64(refusal.Max),
-		Retryable:   refusal.Retryable(),
+		Retryable:   refusal.Retryable() && !tooLong,
+		ResetsAt:    timeOut(refusal.ResetsAt),
 	}
-	if refusal.Retryable() {
+	if detail.Retryable {
 		detail.RetryAt = timestamppb.New(refusal.RetryAt)
 	}
 	addDetail(err, detail)
 	refusedHeaders(refusal, err.Meta())
+	if code == connect.CodeResourceExhausted && refusal.Retryable() {
+		wait := refusal.RetryAfter()
+		if tooLong {
+			wait = s.maxRetryAfter
+		}
+		err.Meta().Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
+	}
 	return err
 }
 
 // refusalText explains a refusal to somebody in a hurry, as in
 //
 //	limit tokens (account demo): asked 7000, 6000 left of 10000; retry in 6.0 s
-func refusalText(account string, refusal *reservation.RefusedLimit) string {
+//	limit spend (account demo): asked $1.00, $0.20 left of $100.00; resets at 2026-04-01T00:00:00Z
+func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool) string {
 	whose := "account " + account
 	if refusal.Pool != "" {
 		whose = "pool " + refusal.Pool
@@ -63,6 +80,9 @@ func refusalText(account string, refusal *reservation.RefusedLimit) string {
 		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max))
 	default:
 		text += fmt.Sprintf("asked %s, %s left of %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max))
+	}
+	if tooLong {
+		return text + "; resets at " + refusal.RetryAt.UTC().Format(time.RFC3339)
 	}
 	return text + "; retry in " + waitText(refusal.RetryAt.Sub(refusal.Now))
 }

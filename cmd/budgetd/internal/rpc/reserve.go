@@ -43,7 +43,7 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		return nil, s.forAccount(ctx, account, err, inReserve)
 	}
 	if decision.Refusal != nil {
-		return nil, refused(account, decision.Refusal)
+		return nil, s.refused(account, decision.Refusal)
 	}
 	grant := decision.Grant
 	answer := &budgetv1.ReserveResponse{
@@ -98,7 +98,7 @@ func (s *service) Charge(ctx context.Context, request *connect.Request[budgetv1.
 		return nil, s.forAccount(ctx, account, err, inCharge)
 	}
 	if decision.Refusal != nil {
-		return nil, refused(account, decision.Refusal)
+		return nil, s.refused(account, decision.Refusal)
 	}
 	grant := decision.Grant
 	response := connect.NewResponse(&budgetv1.ChargeResponse{

@@ -2,61 +2,103 @@ package rpc
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 )
+
+// AdminOnly is the service that needs an admin key, as auth.Config.AdminOnly
+// lists it.
+const AdminOnly = "/" + budgetv1connect.AdminServiceName + "/"
 
 // Bounds of [Config] and what holds when a field is 0.
 const (
 	DefaultMaxRequestBytes = 8 << 20
 	DefaultMaxInFlight     = 4096
+	DefaultMaxRetryAfter   = time.Hour
 )
 
-// Config tunes the service.
+// Config tunes the services.
 type Config struct {
 	// MaxRequestBytes bounds one request, as it comes and after decompression:
 	// DefaultMaxRequestBytes unless set.
 	MaxRequestBytes int
 	// MaxInFlight bounds the calls under way: DefaultMaxInFlight unless set. An
-	// eighth of it is kept for Refund and Renew.
+	// eighth of it is kept for Refund and Renew. Reports and the calls of
+	// operators have bounds of their own, so that neither takes the other's
+	// place.
 	MaxInFlight int
+	// QuotaForbidden answers a quota that is used up with permission_denied
+	// (403) instead of resource_exhausted (429).
+	QuotaForbidden bool
+	// MaxRetryAfter is the longest that callers are told to wait for a quota:
+	// DefaultMaxRetryAfter unless set.
+	MaxRetryAfter time.Duration
 	// Registerer takes the metrics; none unless set.
 	Registerer prometheus.Registerer
 	// Logger takes what an operator must know; slog.Default unless set.
 	Logger *slog.Logger
 }
 
-// service implements budgetv1connect.BudgetServiceHandler.
-type service struct {
+// Parts are what the services work on.
+type Parts struct {
+	Broker   *reservation.Broker
+	Auditor  *reservation.Auditor
+	Policies *policystore.Store
+	Keys     *auth.Keys
+	Signing  *auth.SigningKeys
+}
+
+// Service is one service and where it is mounted.
+type Service struct {
+	Name    string // "budget.v1.BudgetService"
+	Path    string // "/budget.v1.BudgetService/"
+	Handler http.Handler
+}
+
+// base is what both services need.
+type base struct {
 	broker *reservation.Broker
 	log    *slog.Logger
 }
 
-// NewHandler returns the BudgetService and the path that it is mounted at.
-// Connect, gRPC and gRPC-Web are served alike.
-func NewHandler(broker *reservation.Broker, who *auth.Authenticator, config Config) (path string, handler http.Handler, err error) {
+// service implements budgetv1connect.BudgetServiceHandler.
+type service struct {
+	base
+	quotaForbidden bool
+	maxRetryAfter  time.Duration
+}
+
+// NewServices returns the BudgetService and the AdminService. Connect, gRPC and
+// gRPC-Web are served alike. who must have AdminOnly in its list.
+func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service, error) {
 	if config.MaxRequestBytes == 0 {
 		config.MaxRequestBytes = DefaultMaxRequestBytes
 	}
 	if config.MaxInFlight == 0 {
 		config.MaxInFlight = DefaultMaxInFlight
 	}
-	if config.MaxRequestBytes < 0 || config.MaxInFlight < 0 {
-		return "", nil, errors.New("MaxRequestBytes and MaxInFlight must not be negative")
+	if config.MaxRetryAfter == 0 {
+		config.MaxRetryAfter = DefaultMaxRetryAfter
+	}
+	if config.MaxRequestBytes < 0 || config.MaxInFlight < 0 || config.MaxRetryAfter < 0 {
+		return nil, errors.New("MaxRequestBytes, MaxInFlight and MaxRetryAfter must not be negative")
 	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
 	m, err := newMetrics(config.Registerer)
 	if err != nil {
-		return "", nil, err
+		return nil, fmt.Errorf("the metrics of the API: %w", err)
 	}
 	traffic := newTraffic(config.MaxInFlight, m)
 	mark := newFaultMark()
@@ -64,7 +106,7 @@ func NewHandler(broker *reservation.Broker, who *auth.Authenticator, config Conf
 		// The gates run before anything of the body is read.
 		connect.WithRequestGate(traffic.gate),
 		connect.WithRequestGate(who.Gate()),
-		connect.WithInterceptors(observer(m)),
+		connect.WithInterceptors(observer{m}),
 		connect.WithRecover(recovery(m, config.Logger)),
 		connect.WithInterceptors(traffic, mark),
 		connect.WithCodec(jsonCodec{name: "json", mark: mark}),
@@ -72,6 +114,13 @@ func NewHandler(broker *reservation.Broker, who *auth.Authenticator, config Conf
 		boundedGzip(config.MaxRequestBytes),
 		connect.WithCompressMinBytes(1024),
 	}
-	path, handler = budgetv1connect.NewBudgetServiceHandler(&service{broker: broker, log: config.Logger}, options...)
-	return path, boundBody(config.MaxRequestBytes, connect.NewErrorWriter(options...), handler), nil
+	shared := base{broker: parts.Broker, log: config.Logger}
+	calls := &service{base: shared, quotaForbidden: config.QuotaForbidden, maxRetryAfter: config.MaxRetryAfter}
+	path, handler := budgetv1connect.NewBudgetServiceHandler(calls, options...)
+	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, options...)
+	errorWriter := connect.NewErrorWriter(options...)
+	return []Service{
+		{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, handler)},
+		{budgetv1connect.AdminServiceName, adminPath, boundBody(config.MaxRequestBytes, errorWriter, unhurried(adminHandler))},
+	}, nil
 }

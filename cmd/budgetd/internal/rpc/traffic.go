@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"connectrpc.com/connect"
@@ -11,27 +12,53 @@ import (
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 )
 
+// Bounds of what is not a caller's own traffic: each call may read much of the
+// ledger.
+const (
+	maxReports = 32
+	maxAdmin   = 64
+)
+
 // traffic bounds the calls under way, so that an overload is turned away at
 // once instead of making everybody wait. What gives back goes before what
-// takes: a part of the bound is kept for Refund and Renew.
+// takes: a part of the bound is kept for Refund and Renew. Reports and operators
+// have lanes of their own: reports must not take the place of calls, and an
+// operator must get in when callers have taken all of theirs.
 type traffic struct {
-	underWay  atomic.Int64
-	most      int64 // for Refund and Renew
-	mostOther int64
+	calls     lane
+	reports   lane
+	admin     lane
+	mostOther int64 // calls but for Refund and Renew
 	metrics   *metrics
 }
 
+// lane counts the calls under way of one kind.
+type lane struct {
+	underWay atomic.Int64
+	most     int64
+}
+
 func newTraffic(most int, m *metrics) *traffic {
-	t := &traffic{most: int64(most), mostOther: int64(most - most/8), metrics: m}
-	m.track(func() float64 { return float64(t.underWay.Load()) })
+	t := &traffic{mostOther: int64(most - most/8), metrics: m}
+	t.calls.most, t.reports.most, t.admin.most = int64(most), maxReports, maxAdmin
+	m.track(func() float64 {
+		return float64(t.calls.underWay.Load() + t.reports.underWay.Load() + t.admin.underWay.Load())
+	})
 	return t
 }
 
-func (t *traffic) bound(procedure string) int64 {
-	if procedure == budgetv1connect.BudgetServiceRefundProcedure || procedure == budgetv1connect.BudgetServiceRenewProcedure {
-		return t.most
+// lane returns the lane of a procedure, and how many calls it may have under
+// way for this one to come in.
+func (t *traffic) lane(procedure string) (*lane, int64) {
+	switch {
+	case procedure == budgetv1connect.BudgetServiceRefundProcedure || procedure == budgetv1connect.BudgetServiceRenewProcedure:
+		return &t.calls, t.calls.most
+	case procedure == budgetv1connect.BudgetServiceListUsageProcedure:
+		return &t.reports, t.reports.most
+	case strings.HasPrefix(procedure, AdminOnly):
+		return &t.admin, t.admin.most
 	}
-	return t.mostOther
+	return &t.calls, t.mostOther
 }
 
 func (t *traffic) shed(procedure string) error {
@@ -42,7 +69,7 @@ func (t *traffic) shed(procedure string) error {
 // gate turns a call away before its body is read when the bound is reached
 // already.
 func (t *traffic) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ http.Header) (context.Context, error) {
-	if t.underWay.Load() >= t.bound(spec.Procedure) {
+	if lane, most := t.lane(spec.Procedure); lane.underWay.Load() >= most {
 		return ctx, t.shed(spec.Procedure)
 	}
 	return ctx, nil
@@ -51,8 +78,9 @@ func (t *traffic) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _
 // WrapUnary counts a call from when it is decoded to when it is answered.
 func (t *traffic) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		defer t.underWay.Add(-1)
-		if t.underWay.Add(1) > t.bound(request.Spec().Procedure) {
+		lane, most := t.lane(request.Spec().Procedure)
+		defer lane.underWay.Add(-1)
+		if lane.underWay.Add(1) > most {
 			return nil, t.shed(request.Spec().Procedure)
 		}
 		return next(ctx, request)
@@ -63,7 +91,14 @@ func (t *traffic) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	return next
 }
 
-// WrapStreamingHandler leaves streams alone: the service has none.
+// WrapStreamingHandler counts a stream from its begin to its end.
 func (t *traffic) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		lane, most := t.lane(conn.Spec().Procedure)
+		defer lane.underWay.Add(-1)
+		if lane.underWay.Add(1) > most {
+			return t.shed(conn.Spec().Procedure)
+		}
+		return next(ctx, conn)
+	}
 }

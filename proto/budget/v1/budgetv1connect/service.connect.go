@@ -56,6 +56,8 @@ const (
 	BudgetServiceEstimateProcedure = "/budget.v1.BudgetService/Estimate"
 	// BudgetServiceGetQuotaProcedure is the fully-qualified name of the BudgetService's GetQuota RPC.
 	BudgetServiceGetQuotaProcedure = "/budget.v1.BudgetService/GetQuota"
+	// BudgetServiceListUsageProcedure is the fully-qualified name of the BudgetService's ListUsage RPC.
+	BudgetServiceListUsageProcedure = "/budget.v1.BudgetService/ListUsage"
 	// BudgetServiceGetReservationProcedure is the fully-qualified name of the BudgetService's
 	// GetReservation RPC.
 	BudgetServiceGetReservationProcedure = "/budget.v1.BudgetService/GetReservation"
@@ -66,7 +68,9 @@ type BudgetServiceClient interface {
 	// Reserve takes what a call may use from every limit that applies to it, or
 	// takes nothing at all. The grant lives for its lease; close it with Refund.
 	//
-	// A refusal is the error resource_exhausted with a Refusal detail. It writes
+	// A refusal is the error resource_exhausted with a Refusal detail, or, by a
+	// quota that is used up and where the broker is set so
+	// (quota_exhausted_status), permission_denied with the same detail. It writes
 	// nothing. Reusing an idempotency key with another body is the error
 	// already_exists.
 	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
@@ -88,6 +92,10 @@ type BudgetServiceClient interface {
 	// GetQuota reports every limit that a call with the given labels would meet:
 	// what is used, held and left, and when it comes back.
 	GetQuota(context.Context, *connect.Request[v1.GetQuotaRequest]) (*connect.Response[v1.GetQuotaResponse], error)
+	// ListUsage reports what was used in a span, by hour, day or month and by any
+	// labels, from what the ledger has: every closing that was answered before is
+	// in it.
+	ListUsage(context.Context, *connect.Request[v1.ListUsageRequest]) (*connect.Response[v1.ListUsageResponse], error)
 	// GetReservation tells one reservation's story: its state, its holds and,
 	// once closed, what was charged.
 	GetReservation(context.Context, *connect.Request[v1.GetReservationRequest]) (*connect.Response[v1.GetReservationResponse], error)
@@ -142,6 +150,13 @@ func NewBudgetServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listUsage: connect.NewClient[v1.ListUsageRequest, v1.ListUsageResponse](
+			httpClient,
+			baseURL+BudgetServiceListUsageProcedure,
+			connect.WithSchema(budgetServiceMethods.ByName("ListUsage")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getReservation: connect.NewClient[v1.GetReservationRequest, v1.GetReservationResponse](
 			httpClient,
 			baseURL+BudgetServiceGetReservationProcedure,
@@ -160,6 +175,7 @@ type budgetServiceClient struct {
 	charge         *connect.Client[v1.ChargeRequest, v1.ChargeResponse]
 	estimate       *connect.Client[v1.EstimateRequest, v1.EstimateResponse]
 	getQuota       *connect.Client[v1.GetQuotaRequest, v1.GetQuotaResponse]
+	listUsage      *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
 	getReservation *connect.Client[v1.GetReservationRequest, v1.GetReservationResponse]
 }
 
@@ -193,6 +209,11 @@ func (c *budgetServiceClient) GetQuota(ctx context.Context, req *connect.Request
 	return c.getQuota.CallUnary(ctx, req)
 }
 
+// ListUsage calls budget.v1.BudgetService.ListUsage.
+func (c *budgetServiceClient) ListUsage(ctx context.Context, req *connect.Request[v1.ListUsageRequest]) (*connect.Response[v1.ListUsageResponse], error) {
+	return c.listUsage.CallUnary(ctx, req)
+}
+
 // GetReservation calls budget.v1.BudgetService.GetReservation.
 func (c *budgetServiceClient) GetReservation(ctx context.Context, req *connect.Request[v1.GetReservationRequest]) (*connect.Response[v1.GetReservationResponse], error) {
 	return c.getReservation.CallUnary(ctx, req)
@@ -203,7 +224,9 @@ type BudgetServiceHandler interface {
 	// Reserve takes what a call may use from every limit that applies to it, or
 	// takes nothing at all. The grant lives for its lease; close it with Refund.
 	//
-	// A refusal is the error resource_exhausted with a Refusal detail. It writes
+	// A refusal is the error resource_exhausted with a Refusal detail, or, by a
+	// quota that is used up and where the broker is set so
+	// (quota_exhausted_status), permission_denied with the same detail. It writes
 	// nothing. Reusing an idempotency key with another body is the error
 	// already_exists.
 	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
@@ -225,6 +248,10 @@ type BudgetServiceHandler interface {
 	// GetQuota reports every limit that a call with the given labels would meet:
 	// what is used, held and left, and when it comes back.
 	GetQuota(context.Context, *connect.Request[v1.GetQuotaRequest]) (*connect.Response[v1.GetQuotaResponse], error)
+	// ListUsage reports what was used in a span, by hour, day or month and by any
+	// labels, from what the ledger has: every closing that was answered before is
+	// in it.
+	ListUsage(context.Context, *connect.Request[v1.ListUsageRequest]) (*connect.Response[v1.ListUsageResponse], error)
 	// GetReservation tells one reservation's story: its state, its holds and,
 	// once closed, what was charged.
 	GetReservation(context.Context, *connect.Request[v1.GetReservationRequest]) (*connect.Response[v1.GetReservationResponse], error)
@@ -275,6 +302,13 @@ func NewBudgetServiceHandler(svc BudgetServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	budgetServiceListUsageHandler := connect.NewUnaryHandler(
+		BudgetServiceListUsageProcedure,
+		svc.ListUsage,
+		connect.WithSchema(budgetServiceMethods.ByName("ListUsage")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	budgetServiceGetReservationHandler := connect.NewUnaryHandler(
 		BudgetServiceGetReservationProcedure,
 		svc.GetReservation,
@@ -296,6 +330,8 @@ func NewBudgetServiceHandler(svc BudgetServiceHandler, opts ...connect.HandlerOp
 			budgetServiceEstimateHandler.ServeHTTP(w, r)
 		case BudgetServiceGetQuotaProcedure:
 			budgetServiceGetQuotaHandler.ServeHTTP(w, r)
+		case BudgetServiceListUsageProcedure:
+			budgetServiceListUsageHandler.ServeHTTP(w, r)
 		case BudgetServiceGetReservationProcedure:
 			budgetServiceGetReservationHandler.ServeHTTP(w, r)
 		default:
@@ -329,6 +365,10 @@ func (UnimplementedBudgetServiceHandler) Estimate(context.Context, *connect.Requ
 
 func (UnimplementedBudgetServiceHandler) GetQuota(context.Context, *connect.Request[v1.GetQuotaRequest]) (*connect.Response[v1.GetQuotaResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.BudgetService.GetQuota is not implemented"))
+}
+
+func (UnimplementedBudgetServiceHandler) ListUsage(context.Context, *connect.Request[v1.ListUsageRequest]) (*connect.Response[v1.ListUsageResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.BudgetService.ListUsage is not implemented"))
 }
 
 func (UnimplementedBudgetServiceHandler) GetReservation(context.Context, *connect.Request[v1.GetReservationRequest]) (*connect.Response[v1.GetReservationResponse], error) {
