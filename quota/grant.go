@@ -57,9 +57,9 @@ func (g *Grant) Started(at time.Time) bool { return !at.Before(g.From) }
 // Ended says whether the grant has ended.
 func (g *Grant) Ended(at time.Time) bool { return !g.Until.IsZero() && !at.Before(g.Until) }
 
-// compare is the order in which grants cover a quota's use.
-func (g *Grant) compare(other *Grant) int {
-	end := func(g *Grant) time.Time {
+// Compare is the order in which grants cover a quota's use.
+func (g Grant) Compare(other Grant) int {
+	end := func(g Grant) time.Time {
 		if g.Until.IsZero() {
 			return time.Unix(1<<40, 0)
 		}
@@ -224,7 +224,7 @@ func shares(account Account, a Applied, period Period, at time.Time, usesOf func
 			shares = append(shares, share{grant: g, has: has})
 		}
 	}
-	slices.SortFunc(shares, func(a, b share) int { return a.grant.compare(b.grant) })
+	slices.SortFunc(shares, func(a, b share) int { return a.grant.Compare(*b.grant) })
 	return shares
 }
 

@@ -76,6 +76,20 @@ func (s *Store) Load(ctx context.Context) (*quota.Policy, error) {
 	return policy, err
 }
 
+// Account returns one account as it is stored, with its overrides and grants.
+// The error wraps [ErrNotFound], [ErrBroken] or [ErrUnavailable].
+func (s *Store) Account(ctx context.Context, name string) (quota.Account, error) {
+	var document string
+	err := s.db.QueryRowContext(ctx, `SELECT document FROM accounts WHERE name = $1`, name).Scan(&document)
+	if errors.Is(err, sql.ErrNoRows) {
+		return quota.Account{}, fmt.Errorf("%w: account %.140q", ErrNotFound, name)
+	}
+	if err != nil {
+		return quota.Account{}, unavailable(ctx, "read an account", err)
+	}
+	return decodeAccount(name, document)
+}
+
 // Accounts returns at most limit (1 to MaxPage) accounts, in byte order of
 // their names, of those after the name. The error wraps [ErrBroken] or
 // [ErrUnavailable].

@@ -42,7 +42,14 @@ type Alert struct {
 	// What the quota allowed when it was raised, in the meter's unit.
 	LimitAmount int64 `protobuf:"varint,8,opt,name=limit_amount,json=limitAmount,proto3" json:"limit_amount,omitempty"`
 	// When it was raised.
-	RaisedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=raised_at,json=raisedAt,proto3" json:"raised_at,omitempty"`
+	RaisedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=raised_at,json=raisedAt,proto3" json:"raised_at,omitempty"`
+	// Where its delivery to the webhook stands: "quiet" (there was none),
+	// "pending", "delivered" or "failed".
+	Delivery string `protobuf:"bytes,10,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	// How many deliveries were begun.
+	DeliveryAttempts int32 `protobuf:"varint,11,opt,name=delivery_attempts,json=deliveryAttempts,proto3" json:"delivery_attempts,omitempty"`
+	// Why the last delivery failed, for people. Empty: none did.
+	DeliveryError string `protobuf:"bytes,12,opt,name=delivery_error,json=deliveryError,proto3" json:"delivery_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -138,6 +145,27 @@ func (x *Alert) GetRaisedAt() *timestamppb.Timestamp {
 		return x.RaisedAt
 	}
 	return nil
+}
+
+func (x *Alert) GetDelivery() string {
+	if x != nil {
+		return x.Delivery
+	}
+	return ""
+}
+
+func (x *Alert) GetDeliveryAttempts() int32 {
+	if x != nil {
+		return x.DeliveryAttempts
+	}
+	return 0
+}
+
+func (x *Alert) GetDeliveryError() string {
+	if x != nil {
+		return x.DeliveryError
+	}
+	return ""
 }
 
 // ListAlertsRequest asks for alerts.
@@ -264,7 +292,7 @@ var File_budget_v1_alert_proto protoreflect.FileDescriptor
 
 const file_budget_v1_alert_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/alert.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x02\n" +
+	"\x15budget/v1/alert.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x02\n" +
 	"\x05Alert\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x14\n" +
@@ -274,7 +302,11 @@ const file_budget_v1_alert_proto_rawDesc = "" +
 	"\apercent\x18\x06 \x01(\x05R\apercent\x12\x12\n" +
 	"\x04used\x18\a \x01(\x03R\x04used\x12!\n" +
 	"\flimit_amount\x18\b \x01(\x03R\vlimitAmount\x127\n" +
-	"\traised_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt\"i\n" +
+	"\traised_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt\x12\x1a\n" +
+	"\bdelivery\x18\n" +
+	" \x01(\tR\bdelivery\x12+\n" +
+	"\x11delivery_attempts\x18\v \x01(\x05R\x10deliveryAttempts\x12%\n" +
+	"\x0edelivery_error\x18\f \x01(\tR\rdeliveryError\"i\n" +
 	"\x11ListAlertsRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +

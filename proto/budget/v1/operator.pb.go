@@ -430,7 +430,13 @@ type AuditResponse struct {
 	// The counters: at most 10,000.
 	Counters []*AuditedCounter `protobuf:"bytes,6,rep,name=counters,proto3" json:"counters,omitempty"`
 	// How many more counters there are than are listed here.
-	MoreCounters  int64 `protobuf:"varint,7,opt,name=more_counters,json=moreCounters,proto3" json:"more_counters,omitempty"`
+	MoreCounters int64 `protobuf:"varint,7,opt,name=more_counters,json=moreCounters,proto3" json:"more_counters,omitempty"`
+	// How many accounts have so many open reservations that what they add up to
+	// was not compared.
+	Unsummed int64 `protobuf:"varint,8,opt,name=unsummed,proto3" json:"unsummed,omitempty"`
+	// How many accounts have so many usage rows that a part of them was not
+	// compared with the engine.
+	Partial       int64 `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -510,6 +516,20 @@ func (x *AuditResponse) GetCounters() []*AuditedCounter {
 func (x *AuditResponse) GetMoreCounters() int64 {
 	if x != nil {
 		return x.MoreCounters
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetUnsummed() int64 {
+	if x != nil {
+		return x.Unsummed
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetPartial() int64 {
+	if x != nil {
+		return x.Partial
 	}
 	return 0
 }
@@ -791,7 +811,7 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"\fAuditRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x16\n" +
 	"\x06repair\x18\x02 \x01(\bR\x06repair\x12\x10\n" +
-	"\x03all\x18\x03 \x01(\bR\x03all\"\xeb\x01\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\"\xa1\x02\n" +
 	"\rAuditResponse\x12\x1a\n" +
 	"\baccounts\x18\x01 \x01(\x03R\baccounts\x12\x18\n" +
 	"\achecked\x18\x02 \x01(\x03R\achecked\x12\x12\n" +
@@ -799,7 +819,9 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"\brepaired\x18\x04 \x01(\x03R\brepaired\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\x03R\awaiting\x125\n" +
 	"\bcounters\x18\x06 \x03(\v2\x19.budget.v1.AuditedCounterR\bcounters\x12#\n" +
-	"\rmore_counters\x18\a \x01(\x03R\fmoreCounters\"\xcb\x02\n" +
+	"\rmore_counters\x18\a \x01(\x03R\fmoreCounters\x12\x1a\n" +
+	"\bunsummed\x18\b \x01(\x03R\bunsummed\x12\x18\n" +
+	"\apartial\x18\t \x01(\x03R\apartial\"\xcb\x02\n" +
 	"\x0eAuditedCounter\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x19\n" +

@@ -69,6 +69,10 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 			out.Period = string(unit)
 		}
 		out.PeriodStart = timeOut(limit.Period.Start)
+		out.Soft, out.Granted = limit.Soft, int64(limit.Granted)
+		for _, alert := range limit.Alerts {
+			out.Alerts = append(out.Alerts, &budgetv1.RaisedAlert{Percent: int32(alert.Percent), RaisedAt: timeOut(alert.RaisedAt)})
+		}
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
+	"github.com/budgetd/budgetd/ledger/alerts"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
@@ -56,6 +57,7 @@ type Parts struct {
 	Policies *policystore.Store
 	Keys     *auth.Keys
 	Signing  *auth.SigningKeys
+	Alerts   *alerts.Store
 }
 
 // Service is one service and where it is mounted.

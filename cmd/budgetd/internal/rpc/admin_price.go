@@ -1,0 +1,102 @@
+package rpc
+
+import (
+	"context"
+	"encoding/hex"
+	"strconv"
+
+	"connectrpc.com/connect"
+
+	"github.com/budgetd/budgetd/ledger"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// ListPrices implements budgetv1connect.AdminServiceHandler. A page token is
+// how many prices of the request came before.
+func (a *admin) ListPrices(ctx context.Context, request *connect.Request[budgetv1.ListPricesRequest]) (*connect.Response[budgetv1.ListPricesResponse], error) {
+	m := request.Msg
+	size, err := pageSize(m.PageSize, defaultPage, maxPage)
+	if err != nil {
+		return nil, err
+	}
+	skip := 0
+	if m.PageToken != "" {
+		if skip, err = strconv.Atoi(m.PageToken); err != nil || skip < 1 || strconv.Itoa(skip) != m.PageToken {
+			return nil, badPageToken()
+		}
+	}
+	policy, err := a.parts.Policies.Load(ctx)
+	if err != nil {
+		return nil, a.failed(ctx, err, "")
+	}
+	answer := &budgetv1.ListPricesResponse{}
+	at := 0
+	for _, price := range policy.Prices {
+		if (m.Provider != "" && price.Provider != m.Provider) || (m.Model != "" && price.Model != m.Model) {
+			continue
+		}
+		if at++; at <= skip {
+			continue
+		}
+		if len(answer.Prices) == size {
+			answer.NextPageToken = strconv.Itoa(skip + size)
+			break
+		}
+		rates := make(map[string]int64, len(price.Rates))
+		for class, rate := range price.Rates {
+			rates[class] = int64(rate)
+		}
+		answer.Prices = append(answer.Prices, &budgetv1.ModelPrice{Provider: price.Provider, Model: price.Model, From: timeOut(price.From), Rates: rates})
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// CorrectPrices implements budgetv1connect.AdminServiceHandler.
+func (a *admin) CorrectPrices(ctx context.Context, request *connect.Request[budgetv1.CorrectPricesRequest], stream *connect.ServerStream[budgetv1.CorrectPricesResponse]) error {
+	m := request.Msg
+	c := reservation.PriceCorrection{
+		Account: m.Account, Provider: m.Provider, Model: m.Model, DryRun: m.DryRun, Reason: m.Reason, By: a.by(ctx),
+	}
+	if m.Account != "" {
+		if err := accountName("account", m.Account); err != nil {
+			return err
+		}
+	}
+	if !m.DryRun {
+		if err := required("reason", m.Reason, ledger.MaxReasonBytes); err != nil {
+			return err
+		}
+	}
+	var err error
+	if c.From, err = instantIn("from", m.From); err != nil {
+		return err
+	}
+	if c.To, err = instantIn("to", m.To); err != nil {
+		return err
+	}
+	// A caller that went away must not leave a correction half done: what is
+	// begun goes on, and doing it again changes nothing.
+	done, err := a.broker.CorrectPrices(context.WithoutCancel(ctx), c, func(sofar reservation.PriceCorrected) {
+		_ = stream.Send(correctedOut(sofar, m.DryRun, false))
+	})
+	if err != nil {
+		return a.forAccount(ctx, m.Account, a.failed(ctx, err, ""), inNothing)
+	}
+	if !m.DryRun {
+		a.changed(ctx, "prices were corrected", "account", m.Account, "provider", m.Provider, "model", m.Model,
+			"repriced", done.Repriced, "difference_nano_usd", int64(done.Difference))
+	}
+	return stream.Send(correctedOut(done, m.DryRun, true))
+}
+
+func correctedOut(c reservation.PriceCorrected, dryRun, done bool) *budgetv1.CorrectPricesResponse {
+	out := &budgetv1.CorrectPricesResponse{
+		Looked: int64(c.Looked), Repriced: int64(c.Repriced), Skipped: int64(c.Skipped),
+		DifferenceNanoUsd: int64(c.Difference), Done: done,
+	}
+	if !dryRun {
+		out.CorrectionId = hex.EncodeToString(c.ID[:])
+	}
+	return out
+}
