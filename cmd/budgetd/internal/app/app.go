@@ -20,7 +20,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
-	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+	"github.com/budgetd/budgetd/ledger/alerts"
 	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 )
@@ -217,7 +217,11 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		}
 	}
 	books.drain(ctx, a.log)
-	if err := a.serve(stores); err != nil {
+	parts := rpc.Parts{
+		Broker: a.broker, Auditor: a.auditor, Policies: stores.Policies, Keys: stores.Keys, Signing: signing,
+		Alerts: alerts.Open(stores.DB, alerts.Config{RowLocks: stores.pool != nil}),
+	}
+	if err := a.serve(parts); err != nil {
 		return nil, err
 	}
 	if books.spool != nil {
@@ -225,6 +229,8 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	}
 	a.goOn(func() { a.maintain(background, books.ledger, options.Clock) })
 	a.goOn(func() { reservation.NewSweeper(a.broker).Run(background) })
+	a.goOn(func() { a.auditor.Run(background) })
+	a.goOn(func() { reservation.NewGrantKeeper(a.broker, stores.Policies).Run(background) })
 	a.goOn(func() { _ = watcher.Run(background) }) // ends with the context's error
 	a.goOn(func() { _ = signing.Run(background) })
 	a.banner(options.Out, stores, watcher.Current())
@@ -358,14 +364,18 @@ func (a *App) listen(ctx context.Context) error {
 }
 
 // serve starts the servers on the ports.
-func (a *App) serve(stores *Stores) error {
-	who, err := auth.New(auth.Config{Keys: stores.Keys, Demo: a.config.Demo, Registerer: a.registry})
+func (a *App) serve(parts rpc.Parts) error {
+	who, err := auth.New(auth.Config{
+		Keys: parts.Keys, Demo: a.config.Demo, AdminOnly: []string{rpc.AdminOnly}, Registerer: a.registry,
+	})
 	if err != nil {
 		return err
 	}
-	path, service, err := rpc.NewHandler(a.broker, who, rpc.Config{
+	services, err := rpc.NewServices(parts, who, rpc.Config{
 		MaxRequestBytes: a.config.MaxRequestBytes,
 		MaxInFlight:     a.config.MaxInFlight,
+		QuotaForbidden:  a.config.QuotaStatus == http.StatusForbidden,
+		MaxRetryAfter:   a.config.MaxRetryAfter,
 		Registerer:      a.registry,
 		Logger:          a.log,
 	})
@@ -373,8 +383,12 @@ func (a *App) serve(stores *Stores) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle(path, a.calls.counted(service))
-	ops.HandleGRPC(mux, a.readiness, budgetv1connect.BudgetServiceName)
+	var names []string
+	for _, service := range services {
+		mux.Handle(service.Path, a.calls.counted(service.Handler))
+		names = append(names, service.Name)
+	}
+	ops.HandleGRPC(mux, a.readiness, names...)
 	pages := ops.Pages{Gatherer: a.registry, Pprof: a.config.Pprof, Details: true}
 	switch {
 	case a.ops != nil:

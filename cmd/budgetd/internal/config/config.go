@@ -39,8 +39,10 @@ type Config struct {
 	RestoreMax int // open reservations remembered
 	AuditRate  int // accounts a second; 0: no audits in the background
 
-	MaxInFlight     int // calls
-	MaxRequestBytes int // bytes
+	MaxInFlight     int           // calls
+	MaxRequestBytes int           // bytes
+	QuotaStatus     int           // HTTP status of a quota that is used up: 429 or 403
+	MaxRetryAfter   time.Duration // that callers are told to wait for a quota
 
 	Prices            string               // file of price overrides; "" for none
 	UnknownModelPrice estimator.PerMillion // nano-USD per million tokens; 0: unknown models are refused

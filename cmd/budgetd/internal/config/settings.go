@@ -288,6 +288,28 @@ var settings = []Setting{
 		get:      func(c *Config) string { return strconv.Itoa(c.MaxRequestBytes) },
 	},
 	{
+		Name: "quota_exhausted_status", Type: "choice", Bound: "429 or 403",
+		Usage:    "HTTP `status` of a quota that is used up: 429 or 403",
+		Doc:      "How a quota that is used up is answered: 429 (resource_exhausted), which clients take for a limit that comes back, or 403 (permission_denied), which they don't try again. The detail of the error is the same.",
+		standard: fixed("429"),
+		set: func(c *Config, v string) error {
+			if v != "429" && v != "403" {
+				return errors.New("is no status of a refusal; use 429 or 403")
+			}
+			c.QuotaStatus, _ = strconv.Atoi(v)
+			return nil
+		},
+		get: func(c *Config) string { return strconv.Itoa(c.QuotaStatus) },
+	},
+	{
+		Name: "max_retry_after", Type: "duration", Bound: "1s to 24h",
+		Usage:    "longest `time` that callers are told to wait for a quota",
+		Doc:      "How long at most callers are told to wait for a quota. When its period ends later, the refusal says that it is not retryable and when the quota resets, and Retry-After is this time: how often at most to look whether a grant or a larger plan has come.",
+		standard: fixed("1h"),
+		set:      duration(func(c *Config) *time.Duration { return &c.MaxRetryAfter }, time.Second, 24*time.Hour),
+		get:      func(c *Config) string { return shortDuration(c.MaxRetryAfter) },
+	},
+	{
 		Name: "prices", Type: "file", Bound: "a YAML file, or empty",
 		Usage:    "`file` of models and prices that go before the embedded catalogue",
 		Doc:      "Models and prices of your own, which go before the embedded catalogue. Empty: the catalogue as it is.",

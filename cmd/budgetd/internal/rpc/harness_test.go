@@ -22,11 +22,14 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
 	"github.com/budgetd/budgetd/estimator"
 	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/alerts"
 	"github.com/budgetd/budgetd/ledger/sqliteledger"
 	"github.com/budgetd/budgetd/migrations"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/quota/policyfile"
+	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 	"github.com/budgetd/budgetd/reservation/memstore"
 )
@@ -53,10 +56,6 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-type fixedPolicy struct{ policy *quota.Policy }
-
-func (f fixedPolicy) Current() *quota.Policy { return f.policy }
-
 // server is the whole service over a real engine and a real ledger, on a real
 // port.
 type server struct {
@@ -66,6 +65,7 @@ type server struct {
 	logs     *bytes.Buffer
 	keys     map[string]string // by name: "demo", "other", "both", "admin"
 	store    reservation.Store
+	watcher  *policystore.Watcher
 	http     *http.Client
 }
 
@@ -127,15 +127,20 @@ func start(t testing.TB, s setup) *server {
 		must(err)
 		srv.keys[name] = secret.Reveal()
 	}
-	who, err := auth.New(auth.Config{Keys: keys, Registerer: srv.registry})
+	who, err := auth.New(auth.Config{Keys: keys, AdminOnly: []string{rpc.AdminOnly}, Registerer: srv.registry})
 	must(err)
 
 	if s.policy == nil {
 		s.policy = testPolicy(t)
 	}
+	policies := policystore.Open(db, srv.Now)
+	_, err = policies.Apply(ctx, policyfile.FromPolicy(s.policy), policystore.Options{By: "test"})
+	must(err)
+	srv.watcher, err = policystore.Watch(ctx, policies, policystore.WatcherConfig{Log: logger})
+	must(err)
 	s.broker.Now, s.broker.Registerer, s.broker.Logger = srv.Now, srv.registry, logger
 	broker := reservation.NewBroker(reservation.Parts{
-		Store: srv.store, Ledger: books, Policies: fixedPolicy{s.policy}, Estimator: counter, Keys: signing,
+		Store: srv.store, Ledger: books, Policies: srv.watcher, Estimator: counter, Keys: signing,
 	}, s.broker)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -145,10 +150,15 @@ func start(t testing.TB, s setup) *server {
 		}
 	})
 	s.config.Registerer, s.config.Logger = srv.registry, logger
-	mount, handler, err := rpc.NewHandler(broker, who, s.config)
+	services, err := rpc.NewServices(rpc.Parts{
+		Broker: broker, Auditor: reservation.NewAuditor(broker), Policies: policies, Keys: keys, Signing: signing,
+		Alerts: alerts.Open(db, alerts.Config{}),
+	}, who, s.config)
 	must(err)
 	mux := http.NewServeMux()
-	mux.Handle(mount, handler)
+	for _, service := range services {
+		mux.Handle(service.Path, service.Handler)
+	}
 	web := httptest.NewUnstartedServer(mux)
 	web.Config.Protocols = &http.Protocols{}
 	web.Config.Protocols.SetHTTP1(true)
@@ -197,10 +207,14 @@ type answer struct {
 }
 
 // post sends JSON as curl does. key names one of the server's keys; "" sends
-// none.
+// none. method is one of BudgetService, or "Admin/" and one of AdminService.
 func (s *server) post(t testing.TB, key, method, body string) answer {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodPost, s.url+"/budget.v1.BudgetService/"+method, strings.NewReader(body))
+	service := "/budget.v1.BudgetService/"
+	if name, ok := strings.CutPrefix(method, "Admin/"); ok {
+		service, method = "/budget.v1.AdminService/", name
+	}
+	request, err := http.NewRequest(http.MethodPost, s.url+service+method, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +236,14 @@ func (s *server) post(t testing.TB, key, method, body string) answer {
 		t.Fatalf("%s %s: %d %q is not JSON: %v", method, body, a.status, text, err)
 	}
 	return a
+}
+
+// follow has the broker take over the policy as it is stored now.
+func (s *server) follow(t testing.TB) {
+	t.Helper()
+	if err := s.watcher.Poll(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // ok is post for a call that must be granted.

@@ -105,6 +105,15 @@ func (s *service) reportQuery(ctx context.Context, m *budgetv1.ListUsageRequest)
 	if err := quota.ValidateLabels(m.Labels); err != nil {
 		return fail(invalid(&budgetv1.InvalidField{Field: "labels", Problem: strings.TrimPrefix(err.Error(), "labels: ")}))
 	}
+	for i, label := range m.GroupBy {
+		if label == quota.LabelAccount {
+			continue
+		}
+		if err := quota.ValidateLabels(map[string]string{label: ""}); err != nil {
+			_, problem, _ := strings.Cut(err.Error(), "]: ")
+			return fail(invalid(&budgetv1.InvalidField{Field: fmt.Sprintf("groupBy[%d]", i), Problem: problem}))
+		}
+	}
 	for _, meter := range m.Meters {
 		q.Meters = append(q.Meters, quota.Meter(meter))
 	}
