@@ -177,7 +177,7 @@ func (d *demand) add(l *look, stand map[*AuditedCounter]auditGaps, seen accountG
 	for _, gaps := range stand {
 		seen.addStanding(gaps)
 	}
-	a.report(l.account, seen, gapEntries, gapRow, gapHeld, gapUnposted)
+	a.broker.audited.report(l.account, seen, gapEntries, gapRow, gapHeld, gapUnposted)
 	a.broker.metrics.audit.checked.Add(float64(len(l.counters)))
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -103,7 +103,7 @@ func (f *feed) tell(ctx context.Context, b *Broker) {
 	var mu sync.Mutex
 	for _, account := range slices.Sorted(maps.Keys(byAccount)) {
 		workers.Go(func() error {
-			for rows := range slices.Chunk(byAccount[account], ledger.MaxLines) {
+			for rows := range slices.Chunk(byAccount[account], MaxPush) {
 				if b.tell(ctx, account, rows) != nil {
 					return nil
 				}

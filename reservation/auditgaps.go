@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/budgetd/budgetd/quota"
 )
@@ -110,12 +111,20 @@ func (g *accountGaps) empty() bool { return *g == accountGaps{} }
 // maxFound bounds the accounts whose gaps are kept for the metrics.
 const maxFound = 100_000
 
+// auditFindings are what the Auditors of a broker found, for its metrics.
+type auditFindings struct {
+	metrics *auditMetrics
+
+	mu    sync.Mutex
+	found map[string]accountGaps // the latest look at each account with gaps
+}
+
 // report takes over what a look at an account found of some kinds, and exports
 // the sums. It says whether that is another finding than before.
-func (a *Auditor) report(account string, seen accountGaps, kinds ...gapKind) (news bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before := a.found[account]
+func (f *auditFindings) report(account string, seen accountGaps, kinds ...gapKind) (news bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.found[account]
 	all := before
 	for _, kind := range kinds {
 		all.stand[kind], all.drift[kind] = seen.stand[kind], seen.drift[kind]
@@ -124,12 +133,12 @@ func (a *Auditor) report(account string, seen accountGaps, kinds ...gapKind) (ne
 		return false
 	}
 	if all.empty() {
-		delete(a.found, account)
-	} else if _, known := a.found[account]; known || len(a.found) < maxFound {
-		a.found[account] = all
+		delete(f.found, account)
+	} else if _, known := f.found[account]; known || len(f.found) < maxFound {
+		f.found[account] = all
 	}
 	var sum accountGaps
-	for _, g := range a.found {
+	for _, g := range f.found {
 		for kind := range gapKinds {
 			sum.stand[kind] += g.stand[kind]
 			sum.drift[kind] += g.drift[kind]
@@ -137,9 +146,9 @@ func (a *Auditor) report(account string, seen accountGaps, kinds ...gapKind) (ne
 	}
 	drift := 0.0
 	for kind := range gapKinds {
-		a.broker.metrics.audit.gaps.WithLabelValues(kind.String()).Set(float64(sum.stand[kind]))
+		f.metrics.gaps.WithLabelValues(kind.String()).Set(float64(sum.stand[kind]))
 		drift += sum.drift[kind]
 	}
-	a.broker.metrics.audit.drift.Set(drift)
+	f.metrics.drift.Set(drift)
 	return true
 }

@@ -191,12 +191,16 @@ func (l *look) sorted() []*AuditedCounter {
 }
 
 // pushes are the rows that the engine is behind of, and with same those of
-// which it shows another value at the same version.
+// which it shows another value at the same version. With same the entries must
+// have been added up.
 func (l *look) pushes(known *auditedQuotas, same bool) []CounterUsage {
 	var usage []CounterUsage
 	for _, c := range l.sorted() {
 		if !c.gaps.has(gapRow) || c.EngineVersion > c.Version || c.EngineVersion == c.Version && !same {
 			continue
+		}
+		if c.Entries != c.Row {
+			continue // the ledger's row is what is wrong
 		}
 		if period, ok := known.period(c.Period); ok {
 			usage = append(usage, CounterUsage{Counter: Counter{Limit: c.Limit, Scope: c.Scope}, Period: period, Used: countable(c.Row), Version: c.Version})

@@ -70,14 +70,11 @@ type AuditQuery struct {
 type Auditor struct {
 	broker *Broker
 	feed   feed
-
-	mu    sync.Mutex
-	found map[string]accountGaps // the latest look at each account with gaps
 }
 
 // NewAuditor makes an Auditor that uses the broker's engine and ledger.
 func NewAuditor(b *Broker) *Auditor {
-	return &Auditor{broker: b, found: map[string]accountGaps{}, feed: feed{untold: map[ledger.UsageKey]ledger.Usage{}}}
+	return &Auditor{broker: b, feed: feed{untold: map[ledger.UsageKey]ledger.Usage{}}}
 }
 
 // Pauses of a background audit.

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/budgetd/budgetd/ledger"
 )
 
 // Deadlines of one step of an audit, which no caller of Reserve waits for.
@@ -94,7 +92,7 @@ func (a *Auditor) firstLook(ctx context.Context, l *look, part int) (suspect, bo
 		a.broker.metrics.audit.unsummed.Inc()
 	}
 	if l.failing == 0 {
-		a.report(l.account, accountGaps{}, gapRow, gapHeld, gapUnposted)
+		a.broker.audited.report(l.account, accountGaps{}, gapRow, gapHeld, gapUnposted)
 		return suspect{}, false
 	}
 	a.push(ctx, l, false)
@@ -105,7 +103,7 @@ func (a *Auditor) firstLook(ctx context.Context, l *look, part int) (suspect, bo
 // those of which it shows another value. A failure shows at the next look.
 func (a *Auditor) push(ctx context.Context, l *look, same bool) {
 	usage := l.pushes(a.quotasOf(l.account), same)
-	for part := range slices.Chunk(usage, ledger.MaxLines) {
+	for part := range slices.Chunk(usage, MaxPush) {
 		if err := a.broker.pushUsage(ctx, l.account, part); err != nil {
 			return
 		}
@@ -145,7 +143,7 @@ func (a *Auditor) lookAgain(ctx context.Context, s suspect) error {
 	for _, gaps := range stand {
 		seen.addStanding(gaps)
 	}
-	if a.report(s.first.account, seen, gapRow, gapHeld, gapUnposted) {
+	if a.broker.audited.report(s.first.account, seen, gapRow, gapHeld, gapUnposted) {
 		for c, gaps := range stand {
 			a.logGap(c, gaps)
 		}
@@ -168,6 +166,11 @@ func (l *look) stillThere(first *look) map[*AuditedCounter]auditGaps {
 
 // mend repairs what is safe to repair, and returns what stands after it.
 func (a *Auditor) mend(ctx context.Context, l *look, stand map[*AuditedCounter]auditGaps, how lookFor) (map[*AuditedCounter]auditGaps, error) {
+	if !how.sums {
+		if err := a.readSums(ctx, l); err != nil {
+			return nil, err
+		}
+	}
 	a.push(ctx, l, true)
 	how.repair = true
 	after, err := a.look(ctx, l.account, how)
@@ -261,7 +264,7 @@ func (a *Auditor) lookAtSums(ctx context.Context, account string) error {
 		seen.addStanding(c.gaps)
 		stand[i] = c
 	}
-	if a.report(account, seen, gapEntries) {
+	if a.broker.audited.report(account, seen, gapEntries) {
 		for i := range stand {
 			a.logGap(&stand[i], stand[i].gaps)
 		}

@@ -145,6 +145,7 @@ type Broker struct {
 	registry *registry
 	restores *restorer
 	told     *toldVersions
+	audited  *auditFindings
 	skew     atomic.Int64 // microseconds by which the engine's clock is ahead of ours
 }
 
@@ -156,6 +157,7 @@ func NewBroker(parts Parts, config Config) *Broker {
 	b.metrics.registered(b.config.Registerer, b.registry)
 	b.restores = newRestorer(b)
 	b.told = newToldVersions()
+	b.audited = &auditFindings{metrics: &b.metrics.audit, found: map[string]accountGaps{}}
 	b.confirms = startConfirmer(b)
 	b.seeds = newSeeder(b)
 	return b

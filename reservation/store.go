@@ -125,8 +125,10 @@ type Store interface {
 	Open(ctx context.Context, account, cursor string, most int) (OpenPage, error)
 
 	// Push takes over ledger values of quota counters, at most MaxPush, that are
-	// newer, by version, than what the engine has. A counter that is missing or of
-	// another incarnation stays as it is: a push never seeds.
+	// not older, by version, than what the engine has: at the same version the
+	// ledger's value is the right one, whatever became of the engine's. A counter
+	// that is missing or of another incarnation stays as it is: a push never
+	// seeds.
 	Push(ctx context.Context, account string, usage []CounterUsage) error
 
 	// Audit compares the quota counters named, and those in which the

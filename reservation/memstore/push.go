@@ -26,7 +26,7 @@ func (s *Store) Push(ctx context.Context, account string, usage []reservation.Co
 	for i := range usage {
 		u := &usage[i]
 		c := s.lookup(a, &reservation.Hold{Counter: u.Counter, Kind: quota.KindQuota, Period: u.Period})
-		if c != nil && c.incarnation == s.incarnation && !c.quotaOver(now) && u.Version > c.version {
+		if c != nil && c.incarnation == s.incarnation && !c.quotaOver(now) && u.Version >= c.version {
 			c.used, c.version = u.Used, u.Version
 		}
 	}

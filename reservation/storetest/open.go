@@ -36,13 +36,13 @@ func (m *Model) Open(ctx context.Context, account, cursor string, most int) (res
 	return page, nil
 }
 
-// Push takes over newer values of counters that are seeded.
+// Push takes over values of counters that are seeded, unless they are older.
 func (m *Model) Push(ctx context.Context, account string, usage []reservation.CounterUsage) error {
 	m.reclaim(account, reservation.ReclaimBatch)
 	m.dropPastPeriods()
 	for _, u := range usage {
 		c := m.quotaOf(nameOf(account, u.Counter), u.Period.Key)
-		if c != nil && c.incarnation == m.incarnation && u.Version > c.version {
+		if c != nil && c.incarnation == m.incarnation && u.Version >= c.version {
 			c.used, c.version = u.Used, u.Version
 		}
 	}

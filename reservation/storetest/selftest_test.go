@@ -921,6 +921,17 @@ var mutants = []mutant{
 			return m.Push(context.Background(), account, usage)
 		}
 	}},
+	{"a Push leaves what the engine has at the same version", false, func(f *faulty) {
+		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error {
+			newer := usage[:0:0]
+			for _, u := range usage {
+				if c := m.quotaOf(nameOf(account, u.Counter), u.Period.Key); c == nil || u.Version > c.version {
+					newer = append(newer, u)
+				}
+			}
+			return m.Push(context.Background(), account, newer)
+		}
+	}},
 	{"a Push leaves an unseeded counter's version", false, func(f *faulty) {
 		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error {
 			for _, u := range usage {
