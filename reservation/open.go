@@ -2,6 +2,7 @@ package reservation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/budgetd/budgetd/quota"
@@ -34,7 +35,10 @@ func (b *Broker) OpenReservations(ctx context.Context, account, cursor string, m
 	ctx, cancel := context.WithTimeout(ctx, sweepDeadline)
 	defer cancel()
 	page, err := b.Store.Open(ctx, account, cursor, most)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrBadRequest): // all else was checked
+		return OpenPageOf{}, &InvalidError{Field: "page_token", Problem: "is not of a page before", Bound: "what the page before gave; leave it out to begin"}
+	case err != nil:
 		return OpenPageOf{}, engineError(err)
 	}
 	if _, known := b.Policies.Current().Accounts[account]; !known && cursor == "" && len(page.Open) == 0 && page.Cursor == "" {
