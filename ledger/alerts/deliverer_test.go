@@ -345,9 +345,12 @@ func TestNodesShareTheOutbox(t *testing.T) {
 			d, _ := newTestDeliverer(t, open(), r.URL, now, io.Discard)
 			nodes = append(nodes, d)
 		}
+		store := open()
+		var events []Event
 		for i := range 2 * claimAtOnce {
-			raise(t, open(), true, event(fmt.Sprint("a", i), 80, now.Now()))
+			events = append(events, event(fmt.Sprint("a", i), 80, now.Now()))
 		}
+		raise(t, store, true, events...)
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
 		var running sync.WaitGroup
@@ -355,7 +358,7 @@ func TestNodesShareTheOutbox(t *testing.T) {
 			running.Go(func() { d.Run(ctx) })
 			d.Wake()
 		}
-		await(t, func() bool { n, err := open().Pending(t.Context()); return err == nil && n == 0 })
+		await(t, func() bool { n, err := store.Pending(t.Context()); return err == nil && n == 0 })
 		cancel()
 		running.Wait()
 		seen := map[string]bool{}

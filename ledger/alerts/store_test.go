@@ -150,10 +150,11 @@ func TestListAndPrune(t *testing.T) {
 func TestClaim(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		now := newClock()
+		store := open()
 		for i := range 30 {
-			raise(t, open(), true, event("acme", i+1, now.Now()))
+			raise(t, store, true, event("acme", i+1, now.Now()))
 		}
-		raise(t, open(), false, event("quiet", 1, now.Now()))
+		raise(t, store, false, event("quiet", 1, now.Now()))
 		var mu sync.Mutex
 		taken := map[string]int{}
 		var wait sync.WaitGroup
@@ -182,7 +183,6 @@ func TestClaim(t *testing.T) {
 				t.Errorf("%s was claimed %d times at once", id, n)
 			}
 		}
-		store := open()
 		if n, err := store.Pending(t.Context()); n != 30 || err != nil {
 			t.Errorf("%d pending, %v", n, err)
 		}
