@@ -39,6 +39,7 @@ func (a *Auditor) look(ctx context.Context, account string, how lookFor) (*look,
 	if err != nil {
 		return nil, err
 	}
+	a.broker.observe(rows) // makes good what died with a node
 	for _, row := range rows {
 		l.counters[row.UsageKey] = &AuditedCounter{UsageKey: row.UsageKey, Row: row.Used, Version: row.Version}
 	}

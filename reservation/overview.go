@@ -123,7 +123,24 @@ func (b *Broker) addPosted(ctx context.Context, account string, holds []Hold, vi
 			limit.Level.ResetsAt = limit.Period.End
 		}
 	}
+	b.addAlerts(ctx, keys, at, view)
 	return nil
+}
+
+// addAlerts reads which alerts stand on the quotas. What can't be read is left
+// out: alerts decide nothing.
+func (b *Broker) addAlerts(ctx context.Context, keys []ledger.UsageKey, at []int, view *Overview) {
+	if b.Alerts == nil {
+		return
+	}
+	raised, err := b.Alerts.Raised(ctx, keys)
+	if err != nil {
+		b.config.Logger.Debug("alerts are left out of an overview", "error", err)
+		return
+	}
+	for i, alerts := range raised {
+		view.Limits[at[i]].Alerts = alerts
+	}
 }
 
 // maxTotals bounds the rows that are read to find an account's totals, which

@@ -138,8 +138,8 @@ func (b *Broker) settleInEngine(ctx context.Context, token *reservationToken, ra
 	return answer, err
 }
 
-// append posts a closing and, when the ledger has decided, lets the engine know
-// off the caller's path. A closing that this node keeps for the ledger stays
+// append posts a closing and, when the ledger has decided, lets the observer and,
+// off the caller's path, the engine know. A closing that this node keeps for the ledger stays
 // unposted in the engine until the ledger has it: see Drained.
 func (b *Broker) append(ctx context.Context, token *reservationToken, raw []byte, closing ledger.Closing) (ledger.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
@@ -155,6 +155,7 @@ func (b *Broker) append(ctx context.Context, token *reservationToken, raw []byte
 		b.metrics.spooled.Inc()
 		return verdicts[0], nil
 	}
+	b.observe(verdicts[0].Usage)
 	b.confirms.enqueue(confirmation{token: token, raw: raw, verdict: verdicts[0]})
 	return verdicts[0], nil
 }

@@ -38,7 +38,8 @@ type rig struct {
 	sweeper *reservation.Sweeper
 
 	observer reservation.Observer
-	config   reservation.Config // of brokers to be started, beside what start fills in
+	config   reservation.Config       // of brokers to be started, beside what start fills in
+	parts    func(*reservation.Parts) // changes those of brokers to be started; nil: as start makes them
 	registry *prometheus.Registry
 }
 
@@ -227,10 +228,11 @@ func (r *rig) start(front ledger.Ledger) {
 	config := r.config
 	config.Now, config.Deadline, config.Registerer = r.clock.Now, 5*time.Second, r.registry
 	config.Logger = r.log()
-	r.Broker = reservation.NewBroker(
-		reservation.Parts{Store: r.engine, Ledger: front, Poster: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey, Observer: r.observer},
-		config,
-	)
+	parts := reservation.Parts{Store: r.engine, Ledger: front, Poster: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey, Observer: r.observer}
+	if r.parts != nil {
+		r.parts(&parts)
+	}
+	r.Broker = reservation.NewBroker(parts, config)
 	broker := r.Broker
 	r.tb.Cleanup(func() { broker.Close(context.Background()) })
 	r.sweeper = reservation.NewSweeper(r.Broker)

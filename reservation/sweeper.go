@@ -178,6 +178,7 @@ func (s *Sweeper) finishOne(ctx context.Context, p Pending) error {
 		}
 		return err
 	}
+	b.observe(verdicts[0].Usage)
 	job := confirmation{token: token, raw: p.Record.Token, verdict: verdicts[0]}
 	if !b.confirms.confirm(ctx, job) {
 		return errors.New("the engine did not take a confirmation")

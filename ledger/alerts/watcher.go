@@ -51,6 +51,10 @@ const (
 	knownAlerts  = 1 << 15 // of each of two generations
 	defaultQueue = 4096
 
+	// settleWithin is how long after a period's start what the one before left
+	// of grants is settled and read by all nodes.
+	settleWithin = 10 * time.Second
+
 	// staleAfter is how long after its start a period still raises alerts. It is
 	// longer than a year, the longest period, by more than a late Refund takes,
 	// and shorter than Retention, so that what was pruned is not raised again.
@@ -105,21 +109,22 @@ func (w *Watcher) Observed(usage []ledger.Usage) {
 }
 
 func (w *Watcher) observe(policy *quota.Policy, u *ledger.Usage) {
-	limit := alerting(policy, u)
-	if limit == nil {
-		return
-	}
 	now := w.config.Clock()
-	if stale(u.Period, now) {
+	applied, ok := alerting(policy, u)
+	if !ok || stale(u.Period, now) {
 		return
 	}
-	for _, percent := range limit.AlertAt {
-		if !reached(u.Used, limit.Max, percent) {
+	amount, known := allowed(policy, applied, u, now)
+	if !known {
+		return
+	}
+	for _, percent := range applied.Limit.AlertAt {
+		if !reached(u.Used, amount, percent) {
 			return // they ascend
 		}
 		e := Event{
-			UsageKey: u.UsageKey, LimitName: limit.Name, Percent: percent,
-			Used: u.Used, Amount: limit.Max, RaisedAt: ledger.Instant(now),
+			UsageKey: u.UsageKey, LimitName: applied.Limit.Name, Percent: percent,
+			Used: u.Used, Amount: amount, RaisedAt: ledger.Instant(now),
 		}
 		key := thresholdOf(&e)
 		if !w.known.add(key) {
@@ -136,17 +141,41 @@ func (w *Watcher) observe(policy *quota.Policy, u *ledger.Usage) {
 
 // alerting returns the quota that counts in the usage row, as the account has
 // it now, if it has thresholds.
-func alerting(policy *quota.Policy, u *ledger.Usage) *quota.Limit {
+func alerting(policy *quota.Policy, u *ledger.Usage) (quota.Applied, bool) {
 	limits, err := policy.Limits(u.Account)
 	if err != nil {
-		return nil // the account was removed
+		return quota.Applied{}, false // the account was removed
 	}
 	for i := range limits {
-		if l := &limits[i]; l.Pool == "" && l.ID == u.Limit && l.Limit.Kind == quota.KindQuota && len(l.Limit.AlertAt) > 0 {
-			return l.Limit
+		if a := &limits[i]; a.Pool == "" && a.ID == u.Limit && a.Limit.Kind == quota.KindQuota && len(a.Limit.AlertAt) > 0 {
+			found := *a
+			found.Scope = u.Scope
+			return found, true
 		}
 	}
-	return nil
+	return quota.Applied{}, false
+}
+
+// allowed is what the quota allows now in the row's period, or allowed at the
+// end of one that has passed. It is not known while what the period before left
+// of the account's grants may still have to be settled: an alert would be of
+// too small an amount, and stand.
+func allowed(policy *quota.Policy, applied quota.Applied, u *ledger.Usage, now time.Time) (amount quota.Amount, known bool) {
+	account := policy.Accounts[u.Account]
+	if len(account.Grants) == 0 {
+		return applied.Limit.Max, true
+	}
+	period, err := quota.PeriodFromKey(u.Period, account.TimeZone, account.AnchorDay)
+	if err != nil {
+		return applied.Limit.Max, true // the account's calendar was changed
+	}
+	if now.Before(period.Start.Add(settleWithin)) {
+		return 0, false
+	}
+	if !now.Before(period.End) {
+		now = period.End.Add(-time.Microsecond)
+	}
+	return policy.Allowance(account, applied, period, now).Max, true
 }
 
 // reached says whether used is percent of amount or more, exactly.

@@ -150,6 +150,42 @@ func TestThresholds(t *testing.T) {
 	})
 }
 
+// Grants count: a percent is of all that the quota allows in the period. While
+// what the last period left of them is being settled, nothing is raised.
+func TestThresholdsWithGrants(t *testing.T) {
+	store, now := sqliteStores(t, 10*time.Second)(), newClock()
+	p := &policies{}
+	grants := []quota.Grant{{Name: "top-up", Limit: "watched", Amount: 1000, From: now.Now().Add(-time.Hour)}}
+	limit := quota.Limit{Name: "watched", Kind: quota.KindQuota, Meter: quota.MeterTokens, Period: quota.PeriodDay, Max: 1000, AlertAt: []int{80}}
+	policy, err := quota.NewPolicy([]quota.Plan{{Name: "pro", Limits: []quota.Limit{limit}}}, nil, []quota.Account{{Name: "acme", Plan: "pro", Grants: grants}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Store(policy)
+	hear := func(period string, used quota.Amount, want string) {
+		t.Helper()
+		w := NewWatcher(WatcherConfig{Policies: p, Store: store, Clock: now.Now})
+		stop := running(w)
+		w.Observed(p.row(t, "watched", period, used))
+		stop()
+		if got := percents(list(t, store, "")); got != want {
+			t.Errorf("%d used in %s: raised %q, want %q", used, period, got, want)
+		}
+	}
+	hear("d2026-11-15", 1599, "")
+	hear("d2026-11-15", 1600, "80@d2026-11-15")
+	if a := list(t, store, "")[0]; a.Amount != 2000 {
+		t.Errorf("of %d, want 2,000", a.Amount)
+	}
+	// At the next midnight what was left of the grant is not known yet.
+	now.Add(time.Date(2026, 11, 16, 0, 0, 9, 0, time.UTC).Sub(now.Now()))
+	hear("d2026-11-16", 900, "80@d2026-11-15")
+	now.Add(time.Second)
+	hear("d2026-11-16", 900, "80@d2026-11-15 80@d2026-11-16")
+	// A late Refund of the day before is measured by that day.
+	hear("d2026-11-14", 800, "80@d2026-11-15 80@d2026-11-16 80@d2026-11-14")
+}
+
 // What is pruned is not raised again by a late change of its row: for every
 // period, in every zone, alerts live longer than they can be raised.
 func TestPrunedIsNotRaisedAgain(t *testing.T) {
