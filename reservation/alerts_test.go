@@ -126,7 +126,7 @@ func newNode(t *testing.T, r *serverRig, url string) *node {
 	t.Cleanup(n.stop)
 	n.Broker = reservation.NewBroker(
 		reservation.Parts{
-			Store: engine, Ledger: groupedLedger{books, committer}, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey,
+			Store: engine, Ledger: committedTogether{books, committer}, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey,
 			Observer: watcher, Alerts: n.alerts,
 		},
 		reservation.Config{Now: r.clock.Now, Deadline: 10 * time.Second},
@@ -138,13 +138,13 @@ func newNode(t *testing.T, r *serverRig, url string) *node {
 // testLog goes into the test's own output.
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// groupedLedger is a ledger whose Appends are gathered into few transactions.
-type groupedLedger struct {
+// committedTogether is a ledger whose Appends are gathered into few transactions.
+type committedTogether struct {
 	ledger.Ledger
 	appender ledger.Appender
 }
 
-func (g groupedLedger) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
+func (g committedTogether) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.Verdict, error) {
 	return g.appender.Append(ctx, closings)
 }
 
