@@ -168,7 +168,8 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	if err := a.loadPolicy(ctx, stores); err != nil {
 		return nil, err
 	}
-	watcher, err := policystore.Watch(ctx, stores.Policies, policystore.WatcherConfig{Registerer: a.registry, Log: a.log})
+	changed := make(chan struct{}, 1)
+	watcher, err := policystore.Watch(ctx, stores.Policies, policystore.WatcherConfig{Wake: changed, Registerer: a.registry, Log: a.log})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", stores.Where, err)
 	}
@@ -232,6 +233,9 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	a.goOn(func() { a.auditor.Run(background) })
 	a.goOn(func() { reservation.NewGrantKeeper(a.broker, stores.Policies).Run(background) })
 	a.goOn(func() { _ = watcher.Run(background) }) // ends with the context's error
+	if stores.pool != nil {
+		a.goOn(func() { a.listenFor(stores, changed).run(background) })
+	}
 	a.goOn(func() { _ = signing.Run(background) })
 	a.banner(options.Out, stores, watcher.Current())
 	if created {

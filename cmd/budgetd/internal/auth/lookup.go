@@ -32,6 +32,7 @@ type keyRecord struct {
 	Key
 	hash   [sha256.Size]byte
 	readAt time.Time // before the store was asked
+	doubt  bool      // some key changed since; see Recheck
 }
 
 // lookup is one question to the store, shared by all who have it.
@@ -74,7 +75,7 @@ func (k *Keys) record(ctx context.Context, id string) (keyRecord, error) {
 	k.mu.Lock()
 	record, known := k.known.get(id)
 	age := now.Sub(record.readAt)
-	fresh := known && age >= 0 && age < k.config.TTL
+	fresh := known && !record.doubt && age >= 0 && age < k.config.TTL
 	if !known {
 		askedAt, asked := k.unknown.get(id)
 		if age := now.Sub(askedAt); asked && age >= 0 && age < k.config.TTL {
@@ -208,6 +209,17 @@ func (k *Keys) forget(id string) {
 	k.unknown.remove(id)
 	delete(k.lookups, id)
 	k.metrics.cached.Set(float64(k.known.len()))
+}
+
+// Recheck makes the next call with each key ask the store, as when keys are said
+// to have changed. While the store does not answer, what is known goes on
+// working as ever.
+func (k *Keys) Recheck() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known.each(func(record *keyRecord) { record.doubt = true })
+	k.unknown = newRecent[time.Time](k.config.MaxUnknown)
+	clear(k.lookups)
 }
 
 // wait returns the answer, or ErrUnavailable once the question is older than

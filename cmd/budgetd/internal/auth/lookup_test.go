@@ -151,6 +151,38 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
+// Told that keys have changed, a node asks for each again, and for those that it
+// did not find; not so that an outage would stop anybody.
+func TestRecheck(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *sql.DB) {
+		now := newClock()
+		maker := openKeys(t, open(), KeysConfig{Clock: now.Now})
+		db := open()
+		keys := openKeys(t, db, KeysConfig{Clock: now.Now, Wait: storeTimeout, Log: slog.New(slog.DiscardHandler)})
+		revoked, revokedSecret := createKey(t, maker, NewKey{})
+		_, secret := createKey(t, maker, NewKey{})
+		for range 2 {
+			for _, good := range []Secret{revokedSecret, secret} {
+				if _, err := keys.Authenticate(t.Context(), good.Reveal()); err != nil {
+					t.Errorf("before: %v", err)
+				}
+			}
+			if revoked, err := maker.Revoke(t.Context(), revoked.ID); err != nil || revoked.RevokedAt.IsZero() {
+				t.Fatal(revoked, err)
+			}
+		}
+		keys.Recheck()
+		if _, err := keys.Authenticate(t.Context(), revokedSecret.Reveal()); err != ErrKeyRevoked {
+			t.Errorf("the revoked key: %v", err)
+		}
+		db.Close()
+		keys.Recheck()
+		if _, err := keys.Authenticate(t.Context(), secret.Reveal()); err != nil {
+			t.Errorf("the other while the store is away: %v", err)
+		}
+	})
+}
+
 // A store that is frozen (here: the table is locked) is waited for Wait, and
 // found again by itself.
 func TestStoreFrozen(t *testing.T) {

@@ -51,4 +51,12 @@ func (r *recent[V]) remove(key string) {
 	}
 }
 
+func (r *recent[V]) each(change func(*V)) {
+	for element := r.order.Front(); element != nil; element = element.Next() {
+		entry := element.Value.(recentEntry[V])
+		change(&entry.value)
+		element.Value = entry
+	}
+}
+
 func (r *recent[V]) len() int { return len(r.byKey) }
