@@ -14,15 +14,22 @@ type AuditCounter struct {
 }
 
 // MaxAuditCounters bounds the counters of one AuditRequest, and MaxAuditRecords
-// the records of an account that one step adds up.
+// the records of an account that one step adds up. Nothing else can be served
+// during that step: at the bound it takes Redis about as long as half of the time
+// in which a Reserve has to be answered (BenchmarkAudit of redisstore).
 const (
 	MaxAuditCounters = 1024
-	MaxAuditRecords  = 100_000
+	MaxAuditRecords  = 5000
 )
 
 // AuditRequest asks for an account's quota counters beside what its records add
 // up to. With Repair, a counter whose Held or Unposted is not the sum of the
 // records' shares is set to that sum in the same step.
+//
+// A held record's share of Held is its hold. One that waits for the ledger has a
+// share of Unposted: what it charged, or its hold in full when its lease ended.
+// A record takes part in a counter when its share is not 0. An audit ends no
+// lease.
 type AuditRequest struct {
 	Account  string
 	Counters []AuditCounter
@@ -58,7 +65,7 @@ type CounterAudit struct {
 	Seeded      bool // of this incarnation; else Used and Version say nothing
 	Used        quota.Amount
 	Version     int64
-	Held        quota.Amount
+	Held        quota.Amount // before a repair, as Unposted
 	Unposted    quota.Amount
 	HeldSum     quota.Amount // of the records
 	UnpostedSum quota.Amount
@@ -66,7 +73,8 @@ type CounterAudit struct {
 }
 
 // AuditAnswer is an engine's answer to an Audit: a row for each counter that
-// was named, in order, then those that only the records named.
+// was named, in order, then those that only the records named, in the order of
+// limit, scope and period.
 type AuditAnswer struct {
 	Counters []CounterAudit
 	Records  int  // open, or waiting for the ledger

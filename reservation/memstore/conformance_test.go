@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
 	"github.com/budgetd/budgetd/reservation/storetest"
 )
 
@@ -16,7 +18,16 @@ func newEngine(tb testing.TB, clock *storetest.Clock) storetest.Engine {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { store.Close() })
-	return storetest.Engine{Store: store, LoseData: store.loseData, Incarnate: store.incarnate, Checks: 1000}
+	return storetest.Engine{
+		Store: store, LoseData: store.loseData, Incarnate: store.incarnate, Checks: 1000,
+		Drift: func(account string, c reservation.Counter, p quota.Period, held, unposted quota.Amount) {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			found := store.lookup(store.accounts[account], &reservation.Hold{Counter: c, Kind: quota.KindQuota, Period: p})
+			found.held += held
+			found.unposted += unposted
+		},
+	}
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, newEngine) }

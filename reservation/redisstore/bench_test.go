@@ -188,30 +188,64 @@ func (s samples) median() float64 {
 	return s[len(s)/2]
 }
 
+// long is an ask with a lease of an hour.
+func (x *bench) long() reservation.ReserveRequest {
+	r := x.ask("acme", time.Now())
+	r.Lease = time.Hour
+	return r
+}
+
+// fill opens that many reservations in the account.
+func (x *bench) fill(open int) {
+	for done := 0; done < open; {
+		var commands []command
+		for range min(16*benchDepth, open-done) {
+			commands = append(commands, x.reserveCommand(x.long()))
+		}
+		x.run(commands)
+		done += len(commands)
+	}
+}
+
+// BenchmarkAudit shows how long one Audit blocks Redis, by the open
+// reservations of the account. (Each has 4 buckets, a slot and a quota.)
+func BenchmarkAudit(b *testing.B) {
+	for _, open := range []int{1, 1000, reservation.MaxAuditRecords} {
+		b.Run(fmt.Sprint(open), func(b *testing.B) {
+			x := newBench(b)
+			x.fill(open)
+			ctx := context.Background()
+			request := reservation.AuditRequest{Account: "acme", Counters: []reservation.AuditCounter{{Counter: x.holds[5].Counter, Period: x.holds[5].Period}}}
+			var times samples
+			for b.Loop() {
+				if err := x.client.ConfigResetStat(ctx).Err(); err != nil {
+					b.Fatal(err)
+				}
+				answer, err := x.s.Audit(ctx, request)
+				if err != nil || answer.Records != open || answer.TooMany {
+					b.Fatalf("%d records, error %v", answer.Records, err)
+				}
+				times = append(times, x.micros(1))
+			}
+			b.ReportMetric(times.median(), "audit-us")
+			b.ReportMetric(times.median()/float64(open), "us/record")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
 // BenchmarkOpen shows what a Reserve and a Refund cost inside Redis with many
 // reservations open in the account.
 func BenchmarkOpen(b *testing.B) {
 	for _, open := range []int{1, 1000, 100000} {
 		b.Run(fmt.Sprint(open), func(b *testing.B) {
 			x := newBench(b)
-			ask := func() reservation.ReserveRequest {
-				r := x.ask("acme", time.Now())
-				r.Lease = time.Hour
-				return r
-			}
-			for done := 0; done < open; {
-				var fill []command
-				for range min(16*benchDepth, open-done) {
-					fill = append(fill, x.reserveCommand(ask()))
-				}
-				x.run(fill)
-				done += len(fill)
-			}
+			x.fill(open)
 			var times [2]samples
 			for b.Loop() {
 				var reserves, refunds []command
 				for range benchDepth {
-					r := ask()
+					r := x.long()
 					reserves = append(reserves, x.reserveCommand(r))
 					refunds = append(refunds, x.refundCommand(r))
 				}

@@ -141,3 +141,53 @@ func moveSlot(tb testing.TB, key string, source, target *servers.RedisProcess, c
 		do(node.Client(tb), "CLUSTER", "SETSLOT", number, "NODE", targetID)
 	}
 }
+
+// drift rewrites a quota's counter, by other means than the scripts, to hold
+// that much more.
+func drift(tb testing.TB, s *Store, account string, c reservation.Counter, period quota.Period, held, unposted quota.Amount) {
+	tb.Helper()
+	ctx := within(tb, 10*time.Second)
+	p := s.account(account)
+	where, ref := s.place(p, quota.KindQuota, c)
+	n, err := s.nodeFor(ctx, p.hash())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var raw []byte
+	if where == inField {
+		raw, err = n.client.HGet(ctx, p.hash(), ref).Bytes()
+	} else {
+		raw, err = n.client.Get(ctx, ref).Bytes()
+	}
+	if err != nil {
+		tb.Fatalf("the counter %q: %v", ref, err)
+	}
+	in := reply{rest: raw}
+	var out args
+	out.int(in.int()) // the layout
+	for len(in.rest) > 0 && in.err == nil {
+		key := in.bytes()
+		out.bytes(key)
+		for i := 1; i < 9; i++ {
+			value := in.int()
+			if string(key) == period.Key && i == 7 {
+				value += int64(held)
+			}
+			if string(key) == period.Key && i == 8 {
+				value += int64(unposted)
+			}
+			out.int(value)
+		}
+	}
+	if in.err != nil {
+		tb.Fatal(in.err)
+	}
+	if where == inField {
+		err = n.client.HSet(ctx, p.hash(), ref, []byte(out)).Err()
+	} else {
+		err = n.client.Set(ctx, ref, []byte(out), redis.KeepTTL).Err()
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
 	"github.com/budgetd/budgetd/reservation/storetest"
 	"github.com/budgetd/budgetd/test/servers"
 )
@@ -68,6 +70,9 @@ func TestConformanceSingle(t *testing.T) {
 		return storetest.Engine{
 			Store:    s,
 			LoseData: server.FlushAll,
+			Drift: func(account string, c reservation.Counter, p quota.Period, held, unposted quota.Amount) {
+				drift(tb, s, account, c, p, held, unposted)
+			},
 			Incarnate: func() {
 				// What a promotion does to the history, and to the connections.
 				ctx := within(tb, 10*time.Second)
@@ -93,6 +98,9 @@ func TestConformanceCluster(t *testing.T) {
 				for _, node := range cluster.Nodes {
 					node.FlushAll()
 				}
+			},
+			Drift: func(account string, c reservation.Counter, p quota.Period, held, unposted quota.Amount) {
+				drift(tb, s, account, c, p, held, unposted)
 			},
 			SplitPools: true,
 		}

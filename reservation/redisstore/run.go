@@ -81,10 +81,14 @@ func (s *Store) attempt(ctx context.Context, n *node, what script, keys []string
 	if err != nil {
 		return "", notRun{err}
 	}
+	client := n.client
+	if what == scriptAudit {
+		client = client.WithTimeout(auditTimeout)
+	}
 	var text string
 	if asking {
 		var cmd *redis.Cmd
-		_, err = n.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			p.Do(ctx, "ASKING")
 			cmd = p.EvalSha(ctx, l.digests[what], keys, arg)
 			return nil
@@ -93,7 +97,7 @@ func (s *Store) attempt(ctx context.Context, n *node, what script, keys []string
 			text, err = cmd.Text()
 		}
 	} else {
-		text, err = n.client.EvalSha(ctx, l.digests[what], keys, arg).Text()
+		text, err = client.EvalSha(ctx, l.digests[what], keys, arg).Text()
 	}
 	if err == nil {
 		return text, nil
@@ -103,6 +107,10 @@ func (s *Store) attempt(ctx context.Context, n *node, what script, keys []string
 	}
 	return "", err
 }
+
+// auditTimeout bounds an Audit, unless its context does: it may take longer than
+// the calls for which the client's timeouts are made.
+const auditTimeout = 2 * time.Second
 
 // notRun marks an error before anything was sent.
 type notRun struct{ error }

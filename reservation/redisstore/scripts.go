@@ -27,10 +27,11 @@ const (
 	scriptEpoch
 	scriptOpen
 	scriptPush
+	scriptAudit
 	scriptCount
 )
 
-var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push"}
+var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push", "audit"}
 
 func (s script) String() string { return scriptNames[s] }
 

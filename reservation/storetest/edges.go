@@ -358,6 +358,16 @@ func outOfBounds(ctx context.Context, engine Engine, clock *Clock) error {
 			return fmt.Errorf("Push, %s: error %v", name, err)
 		}
 	}
+	for name, q := range map[string]reservation.AuditRequest{
+		"account":          {},
+		"too many":         {Account: "acme", Counters: make([]reservation.AuditCounter, reservation.MaxAuditCounters+1)},
+		"no period":        {Account: "acme", Counters: []reservation.AuditCounter{{Counter: daily.Counter}}},
+		"a pool's counter": {Account: "acme", Counters: []reservation.AuditCounter{{Counter: reservation.Counter{Pool: "openai"}, Period: daily.Period}}},
+	} {
+		if _, err := engine.Store.Audit(ctx, q); !errors.Is(err, reservation.ErrBadRequest) {
+			return fmt.Errorf("Audit, %s: error %v", name, err)
+		}
+	}
 	record, err := engine.Store.Lookup(ctx, "acme", held.ID)
 	if err != nil || record.State != reservation.StateHeld || !record.ExpiresAt.Equal(clock.Now().Add(defaultLease)) {
 		return fmt.Errorf("after bad requests the reservation is %s (error %v)", stateName(record.State), err)

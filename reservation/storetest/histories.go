@@ -141,6 +141,7 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 		"restore": h.restoreAny,
 		"push":    h.pushAny,
 		"open":    h.openAny,
+		"audit":   h.auditAny,
 		"seed":    h.seedAny,
 		"sweep":   h.sweepAll,
 		"time":    h.passTime,
@@ -412,6 +413,28 @@ func (h *historyState) pushAny(t *rapid.T) {
 	}
 	t.Logf("push %d values to %s", len(usage), made.Account)
 	h.must(t, h.Push(h.ctx, made.Account, usage))
+}
+
+// auditAny names some counters of this period, and adds up what records say of
+// them and of others. Nothing may differ, and so nothing be repaired.
+func (h *historyState) auditAny(t *rapid.T) {
+	q := reservation.AuditRequest{
+		Account: rapid.SampledFrom(historyAccounts).Draw(t, "account"), Repair: rapid.Bool().Draw(t, "repair"),
+	}
+	for _, limit := range h.limits {
+		if limit.Kind == quota.KindQuota && rapid.Bool().Draw(t, "named") {
+			period := quota.Account{TimeZone: "UTC", AnchorDay: 1}.PeriodAt(unitOf(limit.Limit), h.clock.Now())
+			q.Counters = append(q.Counters, reservation.AuditCounter{Counter: limit.Counter, Period: period})
+		}
+	}
+	answer, err := h.Audit(h.ctx, q)
+	t.Logf("audit %s -> %d counters of %d records", q.Account, len(answer.Counters), answer.Records)
+	h.must(t, err)
+	for _, c := range answer.Counters {
+		if c.Held != c.HeldSum || c.Unposted != c.UnpostedSum || c.Repaired {
+			t.Fatalf("account %s: a counter is not the sum of its records: %+v", q.Account, c)
+		}
+	}
 }
 
 func (h *historyState) openAny(t *rapid.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -198,6 +199,34 @@ func (l *lockstep) Push(ctx context.Context, account string, usage []reservation
 	modelErr := l.model.Push(ctx, account, usage)
 	_, err := oneError("Push", engineErr, modelErr)
 	return err
+}
+
+func (l *lockstep) drift(account string, h reservation.Hold, held, unposted quota.Amount) {
+	l.engine.Drift(account, h.Counter, h.Period, held, unposted)
+	l.model.Drift(account, h.Counter, h.Period, held, unposted)
+}
+
+func (l *lockstep) Audit(ctx context.Context, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+	got, engineErr := l.engine.Store.Audit(ctx, q)
+	want, modelErr := l.model.Audit(ctx, q)
+	if failed, err := oneError("Audit", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.instant("now", got.Now, want.Now)
+	d.check(got.Records == want.Records, "records", got.Records, want.Records)
+	d.check(got.Waiting == want.Waiting, "waiting", got.Waiting, want.Waiting)
+	d.check(got.TooMany == want.TooMany, "too many", got.TooMany, want.TooMany)
+	d.check(len(got.Counters) == len(want.Counters), "number of counters", len(got.Counters), len(want.Counters))
+	for i := range min(len(got.Counters), len(want.Counters)) {
+		g, w := got.Counters[i], want.Counters[i]
+		if known := l.model.quotaOf(nameOf(q.Account, w.Counter), w.PeriodKey); known == nil || l.model.now() >= known.end {
+			// The counter of a past period may have been dropped when nothing was open.
+			g.Seeded, g.Used, g.Version = w.Seeded, w.Used, w.Version
+		}
+		d.check(g == w, fmt.Sprintf("counter %d", i), fmt.Sprintf("%+v", g), fmt.Sprintf("%+v", w))
+	}
+	return got, d.err("Audit")
 }
 
 // Open walks through the pages, which must be the model's one by one.

@@ -91,6 +91,8 @@ type modelQuota struct {
 	incarnation int // in which it was seeded; 0: never
 	ticket      int64
 	ticketOf    int // incarnation of the ticket
+
+	driftHeld, driftUnposted quota.Amount // what the counter says beyond the records
 }
 
 // LoseData forgets everything and begins another incarnation.
@@ -240,7 +242,18 @@ func (m *Model) holders(name counterName) []int64 {
 	return ends
 }
 
+// sums are what the counter says.
 func (m *Model) sums(name counterName, period string) (held, unposted quota.Amount) {
+	held, unposted = m.shares(name, period)
+	if q := m.quotaOf(name, period); q != nil {
+		held += q.driftHeld
+		unposted += q.driftUnposted
+	}
+	return held, unposted
+}
+
+// shares are what the records add up to.
+func (m *Model) shares(name counterName, period string) (held, unposted quota.Amount) {
 	for _, r := range m.records {
 		for _, h := range r.holds {
 			if h.Kind == quota.KindQuota && nameOf(r.account, h.Counter) == name && h.Period.Key == period {

@@ -14,7 +14,7 @@ import (
 // A scenario is a text of one step per line. Words are separated by spaces;
 // what follows # is a comment; what follows -> is expected of the answer.
 //
-//	needs incarnate | one_step_pools         leave the file out for engines without
+//	needs incarnate | drift | one_step_pools         leave the file out for engines without
 //	limit NAME bucket CAPACITY RATE [charge] [pool=P]    RATE: 10/s, 10000/min, 3/7s
 //	limit NAME slots MAX [charge] [pool=P]
 //	limit NAME quota MAX day|week|month|year [charge]
@@ -31,6 +31,8 @@ import (
 //	restore ID [lease=D] [keyless]           held until minted + lease, or for D from now
 //	seed ACCOUNT LIMIT used=N ver=N [ticket=N]   with the Nth ticket given for the counter; the last
 //	push ACCOUNT LIMIT used=N ver=N          a ledger value, as the auditor brings it
+//	drift ACCOUNT LIMIT held=N unposted=N    the counter says more than its records
+//	audit ACCOUNT [LIMIT...] [repair]
 //	sweep
 //	open ACCOUNT [most=N]                    walk through pages of N
 //	lookup ID
@@ -53,6 +55,9 @@ import (
 //	confirm   adopted stopped unknown old
 //	seed      yes no
 //	restore   restored known ended
+//	audit     records= waiting= others=LIMIT,... (that only records named) LIMIT.held=
+//	          LIMIT.held_sum= LIMIT.unposted= LIMIT.unposted_sum= LIMIT.repaired=
+//	          LIMIT.seeded= LIMIT.used= LIMIT.version=
 //	open      open=r1,r2 (or none), in order
 //	sweep     expired= pending=r1,r2 (or none) epoch=same epoch=new (than at the last)
 //	lookup    held expired settled unknown; late confirmed rank= LIMIT.actual= expires=
@@ -106,6 +111,8 @@ var verbs = map[string]struct {
 	"seed":      {false, []string{"used", "ver", "ticket"}},
 	"push":      {false, []string{"used", "ver"}},
 	"open":      {false, []string{"most"}},
+	"drift":     {false, []string{"held", "unposted"}},
+	"audit":     {false, []string{"repair"}},
 	"levels":    {false, nil},
 	"sweep":     {false, nil},
 	"lose":      {false, nil},
@@ -127,8 +134,8 @@ func parseScenario(text string) (scenario, error) {
 		words := strings.Fields(line)
 		if words[0] == "needs" {
 			for _, need := range words[1:] {
-				if need != "incarnate" && need != "one_step_pools" {
-					return s, fmt.Errorf("line %d: needs: %q is neither incarnate nor one_step_pools", i+1, need)
+				if need != "incarnate" && need != "drift" && need != "one_step_pools" {
+					return s, fmt.Errorf("line %d: needs: %q is none of incarnate, drift and one_step_pools", i+1, need)
 				}
 				s.needs = append(s.needs, need)
 			}

@@ -62,7 +62,7 @@ func TestParseScenarioErrors(t *testing.T) {
 		"limit slow slots 3 4":               "is no limit",
 		"limit spend quota 3 fortnight":      "is not day, week, month or year",
 		"limit spend leaky 3 month":          "is no limit",
-		"needs luck":                         "is neither incarnate nor",
+		"needs luck":                         "is none of incarnate",
 		"at 2026-13-01T00:00:00Z":            "is not a span of time",
 	} {
 		_, err := parseScenario(text)

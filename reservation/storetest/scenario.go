@@ -45,6 +45,7 @@ func RunScenarios(t *testing.T, newEngine func(tb testing.TB, clock *Clock) Engi
 				t.Fatalf("%s: %v", file.Name(), err)
 			}
 			if slices.Contains(s.needs, "incarnate") && engine.Incarnate == nil ||
+				slices.Contains(s.needs, "drift") && engine.Drift == nil ||
 				slices.Contains(s.needs, "one_step_pools") && engine.SplitPools {
 				return
 			}
@@ -145,6 +146,10 @@ func (p *player) play(st step, id string) error {
 		err = p.renew(ctx, st, id, got)
 	case "restore":
 		err = p.restore(ctx, st, id, got)
+	case "drift":
+		err = p.makeDrift(st)
+	case "audit":
+		err = p.audit(ctx, st, got)
 	case "push":
 		err = p.push(ctx, st)
 	case "open":
@@ -580,6 +585,65 @@ func (p *player) restore(ctx context.Context, st step, id string, got facts) err
 		return err
 	}
 	got[nameIn(restoreNames, verdict)] = true
+	return nil
+}
+
+// makeDrift reads ACCOUNT LIMIT held=N unposted=N.
+func (p *player) makeDrift(st step) error {
+	if len(st.args) != 2 {
+		return fmt.Errorf("drift: write drift ACCOUNT LIMIT held=N unposted=N")
+	}
+	h, err := p.hold(st.args[1])
+	if err != nil {
+		return err
+	}
+	var by [2]quota.Amount
+	for i, name := range []string{"held", "unposted"} {
+		if word, stated := st.opts[name]; stated {
+			if by[i], err = parseAmount(word); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	p.drift(st.args[0], h, by[0], by[1])
+	return nil
+}
+
+func (p *player) audit(ctx context.Context, st step, got facts) error {
+	if len(st.args) == 0 {
+		return fmt.Errorf("audit: write audit ACCOUNT and the LIMITS to name")
+	}
+	q := reservation.AuditRequest{Account: st.args[0], Repair: st.opts["repair"] != ""}
+	for _, name := range st.args[1:] {
+		h, err := p.hold(name)
+		if err != nil {
+			return err
+		}
+		q.Counters = append(q.Counters, reservation.AuditCounter{Counter: h.Counter, Period: h.Period})
+	}
+	answer, err := p.Audit(ctx, q)
+	if err != nil {
+		return err
+	}
+	got["records"], got["waiting"] = answer.Records, answer.Waiting
+	var others []string
+	for i, row := range answer.Counters {
+		name := row.Counter.Limit
+		if row.Counter.Scope != "" {
+			name += "[" + row.Counter.Scope + "]"
+		}
+		if i >= len(q.Counters) {
+			others = append(others, name)
+		}
+		got[name+".seeded"], got[name+".used"], got[name+".version"] = row.Seeded, row.Used, row.Version
+		got[name+".held"], got[name+".unposted"] = row.Held, row.Unposted
+		got[name+".held_sum"], got[name+".unposted_sum"] = row.HeldSum, row.UnpostedSum
+		got[name+".repaired"] = row.Repaired
+	}
+	if len(others) == 0 {
+		others = []string{"none"}
+	}
+	got["others"] = strings.Join(others, ",")
 	return nil
 }
 

@@ -38,6 +38,7 @@ type faulty struct {
 	restore func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error)
 	open    func(m *Model, account, cursor string, most int) (reservation.OpenPage, error)
 	push    func(m *Model, account string, usage []reservation.CounterUsage) error
+	audit   func(m *Model, q reservation.AuditRequest) (reservation.AuditAnswer, error)
 	sweep   func(m *Model, most int) (reservation.SweepAnswer, error)
 	lookup  func(m *Model, account string, id reservation.ID) (reservation.Record, error)
 
@@ -150,6 +151,17 @@ func (f *faulty) Restore(ctx context.Context, q reservation.RestoreRequest) (res
 	return f.Model.Restore(ctx, q)
 }
 
+func (f *faulty) Audit(ctx context.Context, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.after()
+	if f.audit != nil {
+		return f.audit(f.Model, q)
+	}
+	answer, err := f.Model.Audit(ctx, q)
+	return answer, errors.Join(err, ctx.Err())
+}
+
 func (f *faulty) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,6 +260,11 @@ func newFaulty(fault func(f *faulty)) New {
 			Store: f, Checks: 200,
 			LoseData:  func() { f.mu.Lock(); f.Model.LoseData(); f.mu.Unlock() },
 			Incarnate: func() { f.mu.Lock(); f.Model.Incarnate(); f.mu.Unlock() },
+			Drift: func(account string, c reservation.Counter, p quota.Period, held, unposted quota.Amount) {
+				f.mu.Lock()
+				f.Model.Drift(account, c, p, held, unposted)
+				f.mu.Unlock()
+			},
 		}
 	}
 }
@@ -303,6 +320,17 @@ func afterRestore(change func(m *Model, r *modelRecord)) func(f *faulty) {
 				change(m, m.find(q.Account, q.ID))
 			}
 			return verdict, err
+		}
+	}
+}
+
+// afterAudit changes each counter of an audit's answer.
+func afterAudit(change func(m *Model, q reservation.AuditRequest, a *reservation.AuditAnswer)) func(f *faulty) {
+	return func(f *faulty) {
+		f.audit = func(m *Model, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+			answer, err := m.Audit(context.Background(), q)
+			change(m, q, &answer)
+			return answer, err
 		}
 	}
 }
@@ -945,6 +973,41 @@ var mutants = []mutant{
 	{"a Push is lost", true, func(f *faulty) {
 		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error { return nil }
 	}},
+	{"an audit shows the counters as the sums", false, afterAudit(func(m *Model, q reservation.AuditRequest, a *reservation.AuditAnswer) {
+		for i := range a.Counters {
+			a.Counters[i].HeldSum, a.Counters[i].UnpostedSum = a.Counters[i].Held, a.Counters[i].Unposted
+		}
+	})},
+	{"an audit repairs nothing", false, func(f *faulty) {
+		f.audit = func(m *Model, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+			before := m.cloneQuotas()
+			answer, err := m.Audit(context.Background(), q)
+			m.quotas = before
+			return answer, err
+		}
+	}},
+	{"an audit repairs unasked", false, func(f *faulty) {
+		f.audit = func(m *Model, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+			q.Repair = true
+			return m.Audit(context.Background(), q)
+		}
+	}},
+	{"an audit leaves out what it was not told to look at", true, afterAudit(func(m *Model, q reservation.AuditRequest, a *reservation.AuditAnswer) {
+		a.Counters = a.Counters[:len(q.Counters)]
+	})},
+	{"an audit ends leases", true, func(f *faulty) {
+		f.audit = func(m *Model, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
+			m.reclaim(q.Account, reservation.ReclaimBatch)
+			return m.Audit(context.Background(), q)
+		}
+	}},
+	{"an audit counts what is confirmed", true, afterAudit(func(m *Model, q reservation.AuditRequest, a *reservation.AuditAnswer) {
+		for _, r := range m.records {
+			if r.account == q.Account && r.confirmed {
+				a.Records++
+			}
+		}
+	})},
 	{"a loss keeps the epoch", true, func(f *faulty) {
 		f.sweep = func(m *Model, most int) (reservation.SweepAnswer, error) {
 			answer, err := m.Sweep(context.Background(), most)

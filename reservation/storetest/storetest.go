@@ -3,6 +3,7 @@ package storetest
 import (
 	"testing"
 
+	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -21,6 +22,11 @@ type Engine struct {
 	// it has, as a restart or a restored dump does: every quota is unseeded, but
 	// holds are still there. Nil if the engine can't.
 	Incarnate func()
+
+	// Drift makes a quota's counter that is there say more, or less, than the
+	// account's records add up to, as a fault of the engine would. Nil if the
+	// engine can't.
+	Drift func(account string, counter reservation.Counter, period quota.Period, held, unposted quota.Amount)
 
 	// Checks is how many random histories each property runs; 0 is 100. The
 	// flag -rapid.checks, when given, goes before it.

@@ -22,11 +22,21 @@ local function charged_of(r, plan)
   return charged
 end
 
+-- shares_of returns what a record adds to held and to unposted of a quota: its
+-- hold is amount, and what its closing charges there is charged.
+local function shares_of(r, amount, charged)
+  local state = r[R_STATE]
+  if state == HELD then return amount, 0 end
+  if r[R_CONFIRMED] == 1 then return 0, 0 end
+  -- An expiry waits in full: a Refund that went around Redis may have posted it.
+  if state == EXPIRED then return 0, amount end
+  return 0, charged
+end
+
 -- settle moves a record's counters from what it was to a closing that charges
 -- actual; unposted is nil for a confirmed closing, else what each quota waits
 -- with: a table as actual.
 local function settle(id, r, plan, actual, unposted)
-  local state, confirmed = r[R_STATE], r[R_CONFIRMED] == 1
   local charged = charged_of(r, plan)
   local n = 0
   for j = 1, #plan, STRIDE do
@@ -37,14 +47,9 @@ local function settle(id, r, plan, actual, unposted)
     elseif kind == KIND_BUCKET then
       correct(ref, where, actual[n] - charged[n], plan[j + 5], plan[j + 6], plan[j + 7])
     elseif kind == KIND_SLOTS then
-      if state == HELD then free_slot(ref, id) end
+      if r[R_STATE] == HELD then free_slot(ref, id) end
     else
-      local held, waits = 0, 0
-      if state == HELD then
-        held = amount
-      elseif not confirmed then
-        if state == EXPIRED then waits = amount else waits = charged[n] end
-      end
+      local held, waits = shares_of(r, amount, charged[n])
       share(ref, where, plan[j + 6], plan[j + 7], -held, (unposted and unposted[n] or 0) - waits)
     end
   end
