@@ -19,7 +19,7 @@ func newKeyCommand(s streams) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newKeyCreateCommand(s), newKeyListCommand(s), newKeyRevokeCommand(s))
+	cmd.AddCommand(newKeyCreateCommand(s), newKeyListCommand(s), newKeyRevokeCommand(s), newKeyRotateSigningCommand(s))
 	return cmd
 }
 

@@ -39,9 +39,9 @@ Try it:
   budgetd quota --account demo
 
 Commands that ask a broker take its address from --server or BUDGETD_SERVER and
-an API key from BUDGETD_KEY or --key-file. Commands that manage plans, accounts
-and keys work on the broker's database: give them the same --data or --postgres
-as the broker, or the same settings file.
+an API key from BUDGETD_KEY or --key-file; those of operators need an admin's.
+apply, account and key work on the broker's database: give them the same --data
+or --postgres as the broker, or the same settings file.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage; 69 the broker does not answer;
 75 refused now, may pass later; 76 refused for good; 77 not allowed; 78 bad
@@ -65,7 +65,8 @@ func newRootCommand(s streams) *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "broker", Title: "Run a broker:"},
 		&cobra.Group{ID: "call", Title: "Ask a broker:"},
-		&cobra.Group{ID: "manage", Title: "Manage plans, accounts and keys:"},
+		&cobra.Group{ID: "manage", Title: "Manage plans, accounts, keys, grants and prices:"},
+		&cobra.Group{ID: "operate", Title: "Look after the books:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, command := range commands {
@@ -74,8 +75,9 @@ func newRootCommand(s streams) *cobra.Command {
 		}
 	}
 	add("broker", newServeCommand(s), newMigrateCommand(s), newConfigCommand(s))
-	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
-	add("manage", newApplyCommand(s), newAccountCommand(s), newKeyCommand(s))
+	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newUsageCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
+	add("manage", newApplyCommand(s), newPolicyCommand(s), newAccountCommand(s), newKeyCommand(s), newGrantCommand(s), newPricesCommand(s))
+	add("operate", newAuditCommand(s), newReservationCommand(s), newAdjustCommand(s), newAlertsCommand(s))
 	return root
 }
 

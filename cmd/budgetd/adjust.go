@@ -1,0 +1,110 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
+)
+
+func newAdjustCommand(s streams) *cobra.Command {
+	var to connection
+	request := &budgetv1.AdjustRequest{}
+	var amount string
+	cmd := &cobra.Command{
+		Use:   "adjust ACCOUNT",
+		Short: "Change by hand what an account has used",
+		Long: `Posts one entry to the ledger that changes what an account has used of a quota,
+or of its totals: a goodwill credit, a bill that differs. A negative amount
+gives back. Nothing is edited; the entry says who made it and why.
+
+With --key a repeat of the same command adjusts once.`,
+		Example: `  budgetd adjust acme --limit spend --amount -$20 --reason "outage on Dec 1" --key ticket-481
+  budgetd adjust acme --meter tokens --amount 150000 --reason "provider's bill" --period m2026-11-01`,
+		Args: exactArgs("ACCOUNT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Account = args[0]
+			n, money, err := signedAmount(amount)
+			if err != nil {
+				return usagef(cmd, "--amount: %v", err)
+			}
+			request.Amount = n
+			if money && request.Meter == "" && request.Limit == "" {
+				request.Meter = string(quota.MeterCost)
+			}
+			if request.IdempotencyKey == "" {
+				request.IdempotencyKey = "cli-" + rand.Text()
+			}
+			client, err := to.openAdmin(cmd)
+			if err != nil {
+				return err
+			}
+			answer, err := client.Adjust(cmd.Context(), connect.NewRequest(request))
+			if err != nil {
+				return to.explain(err)
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, answer.Msg)
+			}
+			m := answer.Msg
+			done := "adjusted"
+			if m.Replayed {
+				done = "had been adjusted before"
+			}
+			fmt.Fprintf(s.out, "%s: %s used in %s is now %s (adjustment %s)\n", done, m.Meter, m.Period, showAmount(m.Meter, m.Used), m.AdjustmentId)
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&request.Limit, "limit", "", "`name` of the quota; else the account's totals of a month")
+	cmd.Flags().StringVar(&request.Meter, "meter", "", "`meter` of the totals")
+	cmd.Flags().StringVar(&request.Scope, "scope", "", "which counter of the quota, as `team=red`")
+	cmd.Flags().StringVar(&request.Period, "period", "", "`period`, as m2026-11-01; the current one unless stated")
+	cmd.Flags().StringVar(&amount, "amount", "", "what to add: `-$20`, 1M, -500")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the ledger")
+	cmd.Flags().StringVar(&request.IdempotencyKey, "key", "", "`name` of this one adjustment, so that a repeat does nothing")
+	cmd.AddCommand(newAdjustListCommand(s))
+	return cmd
+}
+
+func newAdjustListCommand(s streams) *cobra.Command {
+	var to connection
+	cmd := &cobra.Command{
+		Use:   "list ACCOUNT",
+		Short: "List adjustments, the newest first",
+		Args:  exactArgs("ACCOUNT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := to.openAdmin(cmd)
+			if err != nil {
+				return err
+			}
+			all := &budgetv1.ListAdjustmentsResponse{}
+			for token := ""; ; {
+				answer, err := client.ListAdjustments(cmd.Context(), connect.NewRequest(&budgetv1.ListAdjustmentsRequest{Account: args[0], PageSize: pageOfLists, PageToken: token}))
+				if err != nil {
+					return to.explain(err)
+				}
+				all.Adjustments = append(all.Adjustments, answer.Msg.Adjustments...)
+				if token = answer.Msg.NextPageToken; token == "" {
+					break
+				}
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, all)
+			}
+			t := newTable(s.out, "WHEN", "LIMIT", "SCOPE", "PERIOD", "METER", "AMOUNT", "BY", "REASON")
+			for _, a := range all.Adjustments {
+				t.AppendRow([]any{a.AdjustedAt.AsTime().Local().Format(time.DateTime), a.Limit, a.Scope, a.Period, a.Meter, showAmount(a.Meter, a.Amount), a.AdjustedBy, a.Reason})
+			}
+			t.Render()
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/quota/policyfile"
+)
+
+func newPricesCommand(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "prices",
+		Short: "Set prices of models, and correct what was charged",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPricesListCommand(s), newPricesSetCommand(s), newPricesCorrectCommand(s))
+	return cmd
+}
+
+// listPrices reads every price of a model, or of all.
+func listPrices(cmd *cobra.Command, to *connection, provider, model string) (*budgetv1.ListPricesResponse, error) {
+	client, err := to.openAdmin(cmd)
+	if err != nil {
+		return nil, err
+	}
+	all := &budgetv1.ListPricesResponse{}
+	for token := ""; ; {
+		answer, err := client.ListPrices(cmd.Context(), connect.NewRequest(&budgetv1.ListPricesRequest{Provider: provider, Model: model, PageSize: pageOfLists, PageToken: token}))
+		if err != nil {
+			return nil, to.explain(err)
+		}
+		all.Prices = append(all.Prices, answer.Msg.Prices...)
+		if token = answer.Msg.NextPageToken; token == "" {
+			return all, nil
+		}
+	}
+}
+
+func newPricesListCommand(s streams) *cobra.Command {
+	var to connection
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the prices that the policy states",
+		Long: `Lists the prices that the policy states, which go before those of the built-in
+catalogue. Rates are dollars per million tokens.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := listPrices(cmd, &to, "", "")
+			if err != nil {
+				return err
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, all)
+			}
+			header := []any{"MODEL", "FROM"}
+			for _, class := range quota.PriceClasses {
+				header = append(header, class)
+			}
+			t := newTable(s.out, header...)
+			for _, price := range all.Prices {
+				row := []any{price.Provider + "/" + price.Model, price.From.AsTime().Format(time.RFC3339)}
+				for _, class := range quota.PriceClasses {
+					shown := "-"
+					if rate, stated := price.Rates[class]; stated {
+						shown = quota.NanoUSD(rate).String()
+					}
+					row = append(row, shown)
+				}
+				t.AppendRow(row)
+			}
+			t.Render()
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	return cmd
+}
+
+func newPricesSetCommand(s streams) *cobra.Command {
+	var to connection
+	var from string
+	rates := map[string]*string{}
+	cmd := &cobra.Command{
+		Use:   "set PROVIDER/MODEL",
+		Short: "State what a model costs from an instant on",
+		Long: `States what a model costs, in dollars per million tokens, for the reservations
+that are made from an instant on. What was charged before stays as it is: see
+prices correct.`,
+		Example: `  budgetd prices set openai/gpt-4o-mini --from 2026-12-01 --input $0.15 --output $0.60 --cache-read $0.075`,
+		Args:    exactArgs("PROVIDER/MODEL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			provider, model, ok := strings.Cut(args[0], "/")
+			if !ok {
+				return usagef(cmd, "%q: want PROVIDER/MODEL, such as openai/gpt-4o-mini", args[0])
+			}
+			at, err := parseInstant(from, time.Now())
+			if err != nil {
+				return usagef(cmd, "--from: %v", err)
+			}
+			price := quota.ModelPrice{Provider: provider, Model: model, From: at.Truncate(time.Second), Rates: map[string]quota.NanoUSD{}}
+			for class, text := range rates {
+				if !cmd.Flags().Changed(flagOf(class)) {
+					continue
+				}
+				amount, err := quota.ParseAmount(quota.MeterCost, *text)
+				if err != nil {
+					return usagef(cmd, "--%s: %v", flagOf(class), err)
+				}
+				price.Rates[class] = quota.NanoUSD(amount)
+			}
+			if err := price.Validate(); err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			// A policy file states all prices of a model: those before stay.
+			known, err := listPrices(cmd, &to, provider, model)
+			if err != nil {
+				return err
+			}
+			document := &policyfile.Document{Prices: []quota.ModelPrice{price}}
+			for _, p := range known.Prices {
+				if p.From.AsTime().Equal(price.From) {
+					continue
+				}
+				kept := quota.ModelPrice{Provider: p.Provider, Model: p.Model, From: p.From.AsTime(), Rates: map[string]quota.NanoUSD{}}
+				for class, rate := range p.Rates {
+					kept.Rates[class] = quota.NanoUSD(rate)
+				}
+				document.Prices = append(document.Prices, kept)
+			}
+			slices.SortFunc(document.Prices, func(a, b quota.ModelPrice) int { return a.From.Compare(b.From) })
+			text, err := policyfile.Marshal(document)
+			if err != nil {
+				return err
+			}
+			client, err := to.openAdmin(cmd)
+			if err != nil {
+				return err
+			}
+			answer, err := client.ApplyPolicy(cmd.Context(), connect.NewRequest(&budgetv1.ApplyPolicyRequest{Policy: string(text)}))
+			if err != nil {
+				return to.explain(err)
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, answer.Msg)
+			}
+			fmt.Fprintf(s.out, "%s has %d prices (policy version %d)\n", args[0], len(document.Prices), answer.Msg.Change.GetVersion())
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&from, "from", "now", "`instant` from which it holds: a date, RFC 3339, today, this-month")
+	for _, class := range quota.PriceClasses {
+		rates[class] = cmd.Flags().String(flagOf(class), "", "dollars per million tokens, as `$0.15`")
+	}
+	return cmd
+}
+
+func flagOf(class string) string { return strings.ReplaceAll(class, "_", "-") }
+
+func newPricesCorrectCommand(s streams) *cobra.Command {
+	var to connection
+	var from, until string
+	request := &budgetv1.CorrectPricesRequest{}
+	cmd := &cobra.Command{
+		Use:   "correct PROVIDER/MODEL",
+		Short: "Reprice what was charged in a span, with adjusting entries",
+		Long: `Computes the cost of each closing of the model whose reservation was made in the
+span, at the price in force for its instant now, and posts the difference to
+what was charged as further entries. Nothing is edited; doing it again changes
+nothing. Calls whose cost was stated by their callers stay as they are.`,
+		Example: `  budgetd prices correct openai/gpt-4o-mini --from 2026-12-01 --to now --dry-run
+  budgetd prices correct openai/gpt-4o-mini --from 2026-12-01 --to now --reason "price cut"`,
+		Args: exactArgs("PROVIDER/MODEL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var ok bool
+			if request.Provider, request.Model, ok = strings.Cut(args[0], "/"); !ok {
+				return usagef(cmd, "%q: want PROVIDER/MODEL, such as openai/gpt-4o-mini", args[0])
+			}
+			now := time.Now()
+			begin, err := parseInstant(from, now)
+			if err != nil {
+				return usagef(cmd, "--from: %v", err)
+			}
+			end, err := parseInstant(until, now)
+			if err != nil {
+				return usagef(cmd, "--to: %v", err)
+			}
+			if begin.IsZero() {
+				return usagef(cmd, "--from is missing")
+			}
+			request.From, request.To = timestamppb.New(begin), timestamppb.New(end)
+			client, err := to.openAdmin(cmd)
+			if err != nil {
+				return err
+			}
+			stream, err := client.CorrectPrices(cmd.Context(), connect.NewRequest(request))
+			if err != nil {
+				return to.explain(err)
+			}
+			defer stream.Close()
+			bar := newReplayBar(s.err)
+			bar.Stage("repricing", 0)
+			var last *budgetv1.CorrectPricesResponse
+			for stream.Receive() {
+				next := stream.Msg()
+				bar.Add(int(next.Looked - last.GetLooked()))
+				last = next
+			}
+			bar.finish()
+			if err := stream.Err(); err != nil {
+				return to.explain(err)
+			}
+			if !last.GetDone() {
+				return errors.New("the broker ended the correction early; doing it again goes on where it ended")
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, last)
+			}
+			done := "repriced"
+			if request.DryRun {
+				done = "would be repriced"
+			}
+			fmt.Fprintf(s.out, "%d of %d closings %s, %d left as they are; %s in all\n", last.Repriced, last.Looked, done, last.Skipped, quota.NanoUSD(last.DifferenceNanoUsd))
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	cmd.Flags().StringVar(&request.Account, "account", "", "only this account; else every one")
+	cmd.Flags().StringVar(&from, "from", "", "first `instant` of the span")
+	cmd.Flags().StringVar(&until, "to", "now", "`instant` at which it ends")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the ledger")
+	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would be posted")
+	return cmd
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+func newReservationCommand(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reservation",
+		Short: "List open reservations, and release what hangs",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newReservationListCommand(s), newReservationReleaseCommand(s))
+	return cmd
+}
+
+func newReservationListCommand(s streams) *cobra.Command {
+	var to connection
+	cmd := &cobra.Command{
+		Use:   "list ACCOUNT",
+		Short: "List the open reservations of an account",
+		Args:  exactArgs("ACCOUNT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := to.openAdmin(cmd)
+			if err != nil {
+				return err
+			}
+			all := &budgetv1.ListReservationsResponse{}
+			seen := map[string]bool{}
+			for token := ""; ; {
+				answer, err := client.ListReservations(cmd.Context(), connect.NewRequest(&budgetv1.ListReservationsRequest{Account: args[0], PageSize: pageOfLists, PageToken: token}))
+				if err != nil {
+					return to.explain(err)
+				}
+				for _, r := range answer.Msg.Reservations {
+					if !seen[r.ReservationId] { // a walk may show one twice
+						seen[r.ReservationId] = true
+						all.Reservations = append(all.Reservations, r)
+					}
+				}
+				if token = answer.Msg.NextPageToken; token == "" {
+					break
+				}
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, all)
+			}
+			t := newTable(s.out, "MADE", "LEASE ENDS", "HOLDS", "RESERVATION")
+			for _, r := range all.Reservations {
+				t.AppendRow([]any{showInstant(r.CreatedAt), showInstant(r.ExpiresAt), showHeld(r.Holds), r.ReservationId})
+			}
+			t.Render()
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	return cmd
+}
+
+func newReservationReleaseCommand(s streams) *cobra.Command {
+	var to connection
+	cmd := &cobra.Command{
+		Use:   "release RESERVATION_ID",
+		Short: "End an open reservation and give everything back",
+		Long: `Ends a reservation as an operator: everything that it holds is given back, and
+nothing is charged. A Refund of its caller afterwards is refused. Leases end by
+themselves; this is for those that are too long to wait for.`,
+		Args: exactArgs("RESERVATION_ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := to.openAdmin(cmd)
+			if err != nil {
+				return err
+			}
+			answer, err := client.ReleaseReservation(cmd.Context(), connect.NewRequest(&budgetv1.ReleaseReservationRequest{ReservationId: args[0]}))
+			if err != nil {
+				return to.explain(err)
+			}
+			if wantsJSON(cmd, to.json, s.out) {
+				return printJSON(s.out, answer.Msg)
+			}
+			fmt.Fprintln(s.out, "released")
+			for meter, amount := range answer.Msg.GivenBack {
+				fmt.Fprintf(s.out, "  %s %s given back\n", showAmount(meter, amount), meter)
+			}
+			return nil
+		},
+	}
+	to.addFlags(cmd)
+	return cmd
+}
