@@ -18,6 +18,7 @@ import (
 // Client asks one broker, or several behind one address.
 type Client struct {
 	service budgetv1connect.BudgetServiceClient
+	admin   budgetv1connect.AdminServiceClient
 	key     string
 	options options
 }
@@ -37,21 +38,44 @@ func New(address, key string, opts ...Option) (*Client, error) {
 		option(&o)
 	}
 	c := &Client{key: key, options: o}
-	rpc := append([]connect.ClientOption{connect.WithInterceptors(connect.UnaryInterceptorFunc(c.authorize))}, o.rpc...)
+	rpc := append([]connect.ClientOption{connect.WithInterceptors(credential{"Bearer " + key})}, o.rpc...)
 	c.service = budgetv1connect.NewBudgetServiceClient(o.httpClient, address, rpc...)
+	c.admin = budgetv1connect.NewAdminServiceClient(o.httpClient, address, rpc...)
 	return c, nil
 }
 
-func (c *Client) authorize(next connect.UnaryFunc) connect.UnaryFunc {
+// credential adds the key to every call.
+type credential struct{ header string }
+
+// WrapUnary adds the key to a call.
+func (c credential) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		request.Header().Set("Authorization", "Bearer "+c.key)
+		request.Header().Set("Authorization", c.header)
 		return next(ctx, request)
 	}
 }
 
+// WrapStreamingClient adds the key to a stream.
+func (c credential) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		conn.RequestHeader().Set("Authorization", c.header)
+		return conn
+	}
+}
+
+// WrapStreamingHandler is for servers.
+func (c credential) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
 // Service is the generated client, with the key set, for calls that this
-// package has no convenience for (Charge, Estimate, GetQuota, GetReservation).
+// package has no convenience for (Charge, Estimate, GetQuota, ListUsage,
+// GetReservation).
 func (c *Client) Service() budgetv1connect.BudgetServiceClient { return c.service }
+
+// Admin is the generated client of what operators do. It needs an admin key.
+func (c *Client) Admin() budgetv1connect.AdminServiceClient { return c.admin }
 
 // Request says what a call may use: amounts per meter, a model call, or both,
 // where the amounts win for the meters that they name.

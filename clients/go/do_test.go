@@ -28,6 +28,8 @@ plans:
       - {name: tokens, meter: tokens, rate: 1/day, burst: 1000}
       - {name: slow, meter: in_flight, max: 1, match: {route: slow}}
       - {name: paced, meter: pages, rate: 1/s}
+    quotas:
+      - {name: seconds, meter: seconds, amount: 10, period: year}
 accounts:
   a: {plan: pro}
 `
@@ -41,10 +43,22 @@ func TestMain(m *testing.M) {
 // start starts a broker with one account, and a client of it.
 func start(t *testing.T, options ...budget.Option) (*budget.Client, *broker.Broker) {
 	t.Helper()
+	return startWith(t, nil, options...)
+}
+
+// startOf is start with more arguments of the broker.
+func startOf(t *testing.T, args ...string) *budget.Client {
+	t.Helper()
+	c, _ := startWith(t, args)
+	return c
+}
+
+func startWith(t *testing.T, args []string, options ...budget.Option) (*budget.Client, *broker.Broker) {
+	t.Helper()
 	data := t.TempDir()
 	broker.Apply(t, policy, "--data", data)
 	key := broker.Key(t, []string{"a"}, "--data", data)
-	b := broker.Start(t, "--data", data, "--deadline", "2s")
+	b := broker.Start(t, append([]string{"--data", data, "--deadline", "2s"}, args...)...)
 	c, err := budget.New(b.URL, key, options...)
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +223,35 @@ func TestDoGivesUp(t *testing.T) {
 	_, err = c.Reserve(context.Background(), budget.Request{Account: "somebody-else", Amounts: hundred.Amounts})
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("another's account: %v, want not_found", err)
+	}
+}
+
+// TestDoDoesNotWaitForAYear: a quota that resets too late to wait for is returned
+// at once, as a refusal that says when, whatever status the broker gives it.
+func TestDoDoesNotWaitForAYear(t *testing.T) {
+	for _, status := range []string{"429", "403"} {
+		c := startOf(t, "--quota-exhausted-status", status, "--max-retry-after", "1s")
+		request := budget.Request{Account: "a", Amounts: map[string]int64{"seconds": 10}}
+		if err := c.Do(context.Background(), request, func(context.Context, *budget.Reservation) (budget.Usage, error) {
+			return budget.Amounts(request.Amounts), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		err := c.Do(context.Background(), request, func(context.Context, *budget.Reservation) (budget.Usage, error) {
+			t.Error("the quota let a call through")
+			return budget.Unused(), nil
+		})
+		var refused *budget.RefusedError
+		if !errors.As(err, &refused) || refused.Retryable() {
+			t.Fatalf("%s: %v, want a refusal that is not retryable", status, err)
+		}
+		pace := time.Second
+		if status == "403" {
+			pace = 0
+		}
+		if year := time.Now().UTC().Year() + 1; refused.RetryAfter != pace || refused.ResetsAt().Year() != year {
+			t.Errorf("%s: retry after %v, resets at %v; want %v and the year %d", status, refused.RetryAfter, refused.ResetsAt(), pace, year)
+		}
 	}
 }
 

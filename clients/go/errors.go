@@ -17,9 +17,13 @@ var ErrEnded = errors.New("reservation has ended")
 
 // RefusedError says that a limit refused.
 type RefusedError struct {
-	Refusal    *budgetv1.Refusal // which limit and scope, how much is left, when to come back
-	RetryAfter time.Duration     // as the broker asked; 0 when waiting does not help
-	Err        error             // the *connect.Error
+	Refusal *budgetv1.Refusal // which limit and scope, how much is left, when to come back
+	// RetryAfter is how long the broker asked to wait; 0 when waiting does not
+	// help. When it is stated though the refusal is not retryable, the quota
+	// resets later than a caller should wait: it is then how often at most to ask
+	// whether a grant or a larger plan has come meanwhile.
+	RetryAfter time.Duration
+	Err        error // the *connect.Error
 }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
@@ -27,8 +31,18 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the *connect.Error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Retryable says whether the same request can pass later.
+// Retryable says whether to wait and ask again: the same request can pass soon
+// enough.
 func (e *RefusedError) Retryable() bool { return e.Refusal.GetRetryable() }
+
+// ResetsAt is when the limit is whole again by itself; of a quota, when its
+// period ends. Zero: never, or not known.
+func (e *RefusedError) ResetsAt() time.Time {
+	if e.Refusal.GetResetsAt() == nil {
+		return time.Time{}
+	}
+	return e.Refusal.ResetsAt.AsTime()
+}
 
 // RefundError says that a Refund could not be delivered in time. The broker
 // takes the hold back by itself when the lease ends; what the call used is not
@@ -46,11 +60,12 @@ func (e *RefundError) Error() string {
 // Unwrap returns the reason.
 func (e *RefundError) Unwrap() error { return e.Err }
 
-// AsRefusal turns a resource_exhausted error with its detail into a
-// *RefusedError and leaves every other error alone.
+// AsRefusal turns an error with a Refusal as its detail (resource_exhausted, or
+// permission_denied where the broker answers so for quotas that are used up) into
+// a *RefusedError, and leaves every other error alone.
 func AsRefusal(err error) error {
 	var rpc *connect.Error
-	if !errors.As(err, &rpc) || rpc.Code() != connect.CodeResourceExhausted {
+	if !errors.As(err, &rpc) || rpc.Code() != connect.CodeResourceExhausted && rpc.Code() != connect.CodePermissionDenied {
 		return err
 	}
 	for _, detail := range rpc.Details() {
