@@ -49,7 +49,7 @@ func startFleet(tb testing.TB, policy string) *fleet {
 		f.args[n] = []string{
 			"--redis", f.redis.URL(), "--postgres", f.database, "--data", tb.TempDir(),
 			// What callers of a busy machine set.
-			"--deadline", "1s", "--log-level", "warn",
+			"--deadline", "1s", "--log-level", "error",
 		}
 		f.start(n)
 	}
