@@ -18,7 +18,7 @@ import (
 // The accounts' quotas are so small that some are spent soon, some in the
 // middle of the run and some never.
 var quotas = map[string]int64{
-	"tiny": 5_000, "small": 20_000, "middle": 60_000, "large": 200_000, "huge": 10_000_000,
+	"tiny": 5_000, "small": 20_000, "middle": 60_000, "large": 80_000, "huge": 10_000_000,
 }
 
 // policy states a quota a year, whose period does not end during a run: it
