@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/budgetd/budgetd/estimator"
@@ -195,11 +196,11 @@ func (run *correction) look(c *ledger.Closing) (*ledger.Repricing, quota.NanoUSD
 func (run *correction) concerns(c *ledger.Closing, p *pricing) bool {
 	switch {
 	case p.Model == "":
-		return c.PriceVersion != "" && c.Labels["model"] == run.model && c.Labels["provider"] == run.provider
+		return c.PriceVersion != "" && strings.EqualFold(c.Labels["model"], run.model) && strings.EqualFold(c.Labels["provider"], run.provider)
 	case p.Provider == "":
-		return p.Model == run.model || p.Model == run.asked.Model
+		return strings.EqualFold(p.Model, run.model) || strings.EqualFold(p.Model, run.asked.Model)
 	}
-	return p.Model == run.model && p.Provider == run.provider
+	return strings.EqualFold(p.Model, run.model) && strings.EqualFold(p.Provider, run.provider)
 }
 
 // repriced returns the lines of the closing that change with the price, and by
