@@ -46,6 +46,9 @@ CREATE TABLE usage_changes (
     usage_ids uuid[] NOT NULL
 );
 
+-- It served what usage_changes serves now, and would skip late commits.
+DROP INDEX closings_by_posting;
+
 -- Ids do not compress: don't try.
 ALTER TABLE usage_changes ALTER COLUMN usage_ids SET STORAGE EXTERNAL;
 
