@@ -219,7 +219,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	}
 	books.drain(ctx, a.log)
 	parts := rpc.Parts{
-		Broker: a.broker, Auditor: a.auditor, Policies: stores.Policies, Keys: stores.Keys, Signing: signing,
+		Broker: a.broker, Auditor: a.auditor, Policies: stores.Policies, Watcher: watcher, Keys: stores.Keys, Signing: signing,
 		Alerts: alerts.Open(stores.DB, alerts.Config{RowLocks: stores.pool != nil}),
 	}
 	if err := a.serve(parts); err != nil {

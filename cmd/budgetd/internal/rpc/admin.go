@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 	"github.com/budgetd/budgetd/quota/policystore"
 )
 
-// admin implements budgetv1connect.AdminServiceHandler. The gate has let only
-// admin keys in.
+// admin implements budgetv1connect.AdminServiceHandler. The gate and
+// operatorsOnly have let only admin keys in.
 type admin struct {
 	base
 	parts Parts
@@ -32,21 +31,16 @@ const (
 	maxPage     = 1000
 )
 
-// unhurried lifts the server's bound on the time of an answer: an audit of every
-// account and a correction of prices take minutes.
-func unhurried(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A server that can't lift it keeps it; the call then ends in its time.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		next.ServeHTTP(w, r)
-	})
-}
-
 // by is who makes the call, as histories show it.
 func (a *admin) by(ctx context.Context) string {
 	who, _ := auth.FromContext(ctx)
 	return who.Name
 }
+
+// follow lets this node see the policy as it is stored now: before an answer
+// that depends on it, and after a change, so that whoever made it finds it in
+// force. Where the store does not answer the node goes on with what it has.
+func (a *admin) follow(ctx context.Context) { _ = a.parts.Watcher.Poll(ctx) }
 
 // changed notes in the log that an operator changed something.
 func (a *admin) changed(ctx context.Context, what string, fields ...any) {

@@ -64,6 +64,7 @@ func (a *admin) CreateAccount(ctx context.Context, request *connect.Request[budg
 	if err != nil {
 		return nil, a.accountFault(ctx, m.Name, err)
 	}
+	a.follow(ctx)
 	a.changed(ctx, "an account was created", "account", m.Name, "plan", m.Plan, "version", change.Version)
 	out, err := accountOut(account, true)
 	if err != nil {
@@ -103,6 +104,7 @@ func (a *admin) UpdateAccount(ctx context.Context, request *connect.Request[budg
 		return nil, a.accountFault(ctx, m.Name, err)
 	}
 	if change.Changes() {
+		a.follow(ctx)
 		a.changed(ctx, "an account was changed", "account", m.Name, "plan", now.Plan, "version", change.Version)
 	}
 	out, err := accountOut(now, true)
@@ -176,6 +178,7 @@ func (a *admin) RemoveAccount(ctx context.Context, request *connect.Request[budg
 	if err != nil {
 		return nil, a.accountFault(ctx, name, err)
 	}
+	a.follow(ctx)
 	a.changed(ctx, "an account was removed", "account", name, "version", change.Version)
 	return connect.NewResponse(&budgetv1.RemoveAccountResponse{PolicyVersion: change.Version}), nil
 }

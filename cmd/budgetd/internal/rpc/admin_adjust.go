@@ -29,6 +29,7 @@ func (a *admin) Adjust(ctx context.Context, request *connect.Request[budgetv1.Ad
 	if err := keyIn(m.IdempotencyKey); err != nil {
 		return nil, err
 	}
+	a.follow(ctx)
 	adjusted, err := a.broker.Adjust(ctx, reservation.AdjustRequest{
 		Account: m.Account, Limit: m.Limit, Meter: quota.Meter(m.Meter), Scope: m.Scope, Period: m.Period,
 		Amount: quota.Amount(m.Amount), Reason: m.Reason, By: a.by(ctx), Key: m.IdempotencyKey,

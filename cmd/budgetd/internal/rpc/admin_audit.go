@@ -17,6 +17,7 @@ func (a *admin) Audit(ctx context.Context, request *connect.Request[budgetv1.Aud
 			return nil, err
 		}
 	}
+	a.follow(ctx)
 	report, err := a.parts.Auditor.Audit(ctx, reservation.AuditQuery{Account: m.Account, Repair: m.Repair, All: m.All})
 	if err != nil {
 		return nil, a.forAccount(ctx, m.Account, err, inNothing)

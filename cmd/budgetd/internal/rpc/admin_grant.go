@@ -41,7 +41,7 @@ func (a *admin) AddGrant(ctx context.Context, request *connect.Request[budgetv1.
 	if g.Until, err = instantIn("grant.until", m.Grant.Until); err != nil {
 		return nil, err
 	}
-	if g.Money, err = a.countsMoney(m.Account, g.Limit); err != nil {
+	if g.Money, err = a.countsMoney(ctx, m.Account, g.Limit); err != nil {
 		return nil, err
 	}
 	if err := g.Validate(); err != nil {
@@ -54,6 +54,7 @@ func (a *admin) AddGrant(ctx context.Context, request *connect.Request[budgetv1.
 	case err != nil:
 		return nil, a.grantFault(ctx, m.Account, g.Name, err)
 	}
+	a.follow(ctx)
 	a.changed(ctx, "a grant was added", "account", m.Account, "grant", g.Name, "limit", g.Limit, "amount", int64(g.Amount), "version", change.Version)
 	kept, err := a.grant(ctx, m.Account, g.Name)
 	if err != nil {
@@ -64,7 +65,8 @@ func (a *admin) AddGrant(ctx context.Context, request *connect.Request[budgetv1.
 
 // countsMoney says whether the account's quota counts cost. What it is not sure
 // of, the store finds out.
-func (a *admin) countsMoney(account, limit string) (bool, error) {
+func (a *admin) countsMoney(ctx context.Context, account, limit string) (bool, error) {
+	a.follow(ctx)
 	limits, err := a.broker.Policies.Current().Limits(account)
 	if err != nil {
 		return false, unknownAccount(account)
@@ -145,6 +147,7 @@ func (a *admin) RemoveGrant(ctx context.Context, request *connect.Request[budget
 	if err != nil {
 		return nil, a.grantFault(ctx, m.Account, m.Name, err)
 	}
+	a.follow(ctx)
 	a.changed(ctx, "a grant was removed", "account", m.Account, "grant", m.Name, "version", change.Version)
 	return connect.NewResponse(&budgetv1.RemoveGrantResponse{PolicyVersion: change.Version}), nil
 }

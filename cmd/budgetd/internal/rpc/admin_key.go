@@ -45,6 +45,7 @@ func (a *admin) CreateKey(ctx context.Context, request *connect.Request[budgetv1
 	}
 	a.changed(ctx, "an API key was created", "created", key.ID, "name", key.Name, "role", string(key.Role))
 	answer := &budgetv1.CreateKeyResponse{Key: apiKeyOut(key), Secret: secret.Reveal()}
+	a.follow(ctx)
 	accounts := a.broker.Policies.Current().Accounts
 	for _, name := range key.Accounts {
 		if _, known := accounts[name]; !known && name != auth.EveryAccount {

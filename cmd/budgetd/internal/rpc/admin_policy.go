@@ -40,6 +40,7 @@ func (a *admin) ApplyPolicy(ctx context.Context, request *connect.Request[budget
 		return nil, a.failed(ctx, err, "policy")
 	}
 	if !m.DryRun && change.Changes() {
+		a.follow(ctx)
 		a.changed(ctx, "a policy was applied", "version", change.Version, "added", change.Count(policystore.Added),
 			"changed", change.Count(policystore.Changed), "removed", change.Count(policystore.Removed))
 	}

@@ -4,13 +4,18 @@ import (
 	"context"
 	"encoding/hex"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/budgetd/budgetd/ledger"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/reservation"
 )
+
+// maxModelBytes bounds the name of a model, as quota.ModelPrice does.
+const maxModelBytes = 128
 
 // ListPrices implements budgetv1connect.AdminServiceHandler. A page token is
 // how many prices of the request came before.
@@ -63,29 +68,40 @@ func (a *admin) CorrectPrices(ctx context.Context, request *connect.Request[budg
 			return err
 		}
 	}
-	if !m.DryRun {
-		if err := required("reason", m.Reason, ledger.MaxReasonBytes); err != nil {
+	if err := required("model", m.Model, maxModelBytes); err != nil {
+		return err
+	}
+	if m.DryRun && m.Reason == "" {
+		c.Reason = "dry run" // kept nowhere
+	}
+	if err := required("reason", c.Reason, ledger.MaxReasonBytes); err != nil {
+		return err
+	}
+	for _, instant := range []struct {
+		field string
+		at    *timestamppb.Timestamp
+		into  *time.Time
+	}{{"from", m.From, &c.From}, {"to", m.To, &c.To}} {
+		var err error
+		if *instant.into, err = instantIn(instant.field, instant.at); err != nil {
 			return err
 		}
+		if instant.at == nil {
+			return invalid(&budgetv1.InvalidField{Field: instant.field, Problem: "is missing", Bound: "an instant such as 2026-12-01T00:00:00Z"})
+		}
 	}
-	var err error
-	if c.From, err = instantIn("from", m.From); err != nil {
-		return err
-	}
-	if c.To, err = instantIn("to", m.To); err != nil {
-		return err
-	}
-	// A caller that went away must not leave a correction half done: what is
-	// begun goes on, and doing it again changes nothing.
-	done, err := a.broker.CorrectPrices(context.WithoutCancel(ctx), c, func(sofar reservation.PriceCorrected) {
+	a.follow(ctx)
+	// When the caller goes away, or the broker stops, the correction ends after
+	// the piece that is under way. Doing it again goes on where it ended.
+	done, err := a.broker.CorrectPrices(ctx, c, func(sofar reservation.PriceCorrected) {
 		_ = stream.Send(correctedOut(sofar, m.DryRun, false))
 	})
-	if err != nil {
-		return a.forAccount(ctx, m.Account, a.failed(ctx, err, ""), inNothing)
-	}
-	if !m.DryRun {
+	if !m.DryRun && (done.Repriced > 0 || err == nil) {
 		a.changed(ctx, "prices were corrected", "account", m.Account, "provider", m.Provider, "model", m.Model,
-			"repriced", done.Repriced, "difference_nano_usd", int64(done.Difference))
+			"from", c.From, "to", c.To, "repriced", done.Repriced, "difference_nano_usd", int64(done.Difference), "complete", err == nil)
+	}
+	if err != nil {
+		return a.failed(ctx, err, "")
 	}
 	return stream.Send(correctedOut(done, m.DryRun, true))
 }

@@ -230,14 +230,21 @@ func valueFault(name string, field protoreflect.FieldDescriptor, value json.RawM
 	case protoreflect.Int64Kind:
 		fault.Problem = shown + " is not a whole number in range"
 		fault.Bound = fmt.Sprintf("0 to %d", quota.MaxAmount)
+		if field.FullName() == "budget.v1.AdjustRequest.amount" {
+			fault.Bound = fmt.Sprintf("-%d to %d", quota.MaxAmount, quota.MaxAmount)
+		}
 	case protoreflect.Int32Kind:
 		fault.Problem, fault.Bound = shown+" is not a whole number in range", "a whole number"
+	case protoreflect.EnumKind:
+		fault.Problem, fault.Bound = "is none of the values", enumNames(field.Enum())
 	case protoreflect.BoolKind:
 		fault.Problem, fault.Bound = "is neither true nor false", "true or false"
 	case protoreflect.StringKind:
 		fault.Problem, fault.Bound = "is not text", "a JSON string of valid UTF-8"
 	case protoreflect.MessageKind:
 		switch field.Message().FullName() {
+		case "google.protobuf.Timestamp":
+			fault.Problem, fault.Bound = "is not an instant", `such as "2026-12-01T00:00:00Z"`
 		case "google.protobuf.Duration":
 			fault.Problem, fault.Bound = shown+" is not a time", `seconds with an s, such as "60s" or "0.5s"`
 		default:
@@ -247,6 +254,17 @@ func valueFault(name string, field protoreflect.FieldDescriptor, value json.RawM
 		fault.Problem = "can't be read"
 	}
 	return fault
+}
+
+// enumNames are the values that may be stated.
+func enumNames(enum protoreflect.EnumDescriptor) string {
+	var names []string
+	for i := range enum.Values().Len() {
+		if value := enum.Values().Get(i); value.Number() != 0 {
+			names = append(names, string(value.Name()))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 type member struct {

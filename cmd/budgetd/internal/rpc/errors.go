@@ -26,6 +26,7 @@ import (
 //	engine or ledger does not answer      unavailable
 //	too much waits for the ledger         unavailable
 //	caller hung up, or its time is over   canceled, deadline_exceeded
+//	longer than a call may take           deadline_exceeded
 //	anything else                         internal; the log has it
 //
 // A refusal is no error of the domain: see refused. in is where the fields of a
@@ -66,6 +67,8 @@ func (b *base) asConnect(ctx context.Context, err error, in place) error {
 	case errors.Is(err, reservation.ErrNotFound), errors.Is(err, quota.ErrUnknownAccount):
 		// Of accounts the handler knows the name and answers unknownAccount.
 		return connect.NewError(connect.CodeNotFound, errors.New("the reservation is unknown, or is none that this key may use"))
+	case errors.Is(context.Cause(ctx), errTooLong):
+		return connect.NewError(connect.CodeDeadlineExceeded, errTooLong)
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return connect.NewError(connect.CodeCanceled, context.Canceled)
 	case ctx.Err() != nil:

@@ -175,31 +175,6 @@ func (s *server) sameButName(t testing.TB, what string, foreign, unknown answer)
 	}
 }
 
-// A quota that resets later than callers should wait is not retryable, and says
-// when it resets; it may be a 403.
-func TestRefusalOfAQuota(t *testing.T) {
-	for status, config := range map[int]rpc.Config{
-		http.StatusTooManyRequests: {MaxRetryAfter: 10 * time.Minute},
-		http.StatusForbidden:       {MaxRetryAfter: 10 * time.Minute, QuotaForbidden: true},
-	} {
-		s := start(t, setup{config: config})
-		s.ok(t, "admin", "Charge", `{"account":"small","amounts":{"pages":90}}`)
-		a := s.post(t, "admin", "Reserve", `{"account":"small","amounts":{"pages":20}}`)
-		want := map[string]string{"Budget-Limited-By": "pages"}
-		code := "permission_denied"
-		if status == http.StatusTooManyRequests {
-			want["Retry-After"], code = "600", "resource_exhausted"
-		} else if a.header.Get("Retry-After") != "" {
-			t.Errorf("%d: Retry-After %q", status, a.header.Get("Retry-After"))
-		}
-		s.wantHeaders(t, a, want)
-		a.want(t, status, code, "limit pages (account small): asked 20, 10 left of 100; resets at 2026-03-11T00:00:00Z")
-		if !strings.Contains(a.body, `"reason":"REFUSAL_REASON_QUOTA_EXHAUSTED"`) || !strings.Contains(a.body, `"resetsAt":"2026-03-11T00:00:00Z"`) || strings.Contains(a.body, "retryAt") || strings.Contains(a.body, `"retryable":true`) {
-			t.Errorf("%d: the detail: %s", status, a.body)
-		}
-	}
-}
-
 // The headers of every kind of refusal.
 func TestRefusalHeaders(t *testing.T) {
 	s := start(t, setup{config: rpc.Config{MaxRetryAfter: 24 * time.Hour}})

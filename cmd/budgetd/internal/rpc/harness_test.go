@@ -139,6 +139,9 @@ func start(t testing.TB, s setup) *server {
 	srv.watcher, err = policystore.Watch(ctx, policies, policystore.WatcherConfig{Log: logger})
 	must(err)
 	s.broker.Now, s.broker.Registerer, s.broker.Logger = srv.Now, srv.registry, logger
+	if s.broker.Deadline == 0 {
+		s.broker.Deadline = 5 * time.Second // the tests share a few cores with everything else
+	}
 	broker := reservation.NewBroker(reservation.Parts{
 		Store: srv.store, Ledger: books, Policies: srv.watcher, Estimator: counter, Keys: signing,
 	}, s.broker)
@@ -151,7 +154,7 @@ func start(t testing.TB, s setup) *server {
 	})
 	s.config.Registerer, s.config.Logger = srv.registry, logger
 	services, err := rpc.NewServices(rpc.Parts{
-		Broker: broker, Auditor: reservation.NewAuditor(broker), Policies: policies, Keys: keys, Signing: signing,
+		Broker: broker, Auditor: reservation.NewAuditor(broker), Policies: policies, Watcher: srv.watcher, Keys: keys, Signing: signing,
 		Alerts: alerts.Open(db, alerts.Config{}),
 	}, who, s.config)
 	must(err)
@@ -238,14 +241,6 @@ func (s *server) post(t testing.TB, key, method, body string) answer {
 	return a
 }
 
-// follow has the broker take over the policy as it is stored now.
-func (s *server) follow(t testing.TB) {
-	t.Helper()
-	if err := s.watcher.Poll(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // ok is post for a call that must be granted.
 func (s *server) ok(t testing.TB, key, method, body string) answer {
 	t.Helper()
@@ -298,9 +293,18 @@ func (a answer) fields(t testing.TB) []*budgetv1.InvalidField {
 
 // client is a generated client with one of the server's keys.
 func (s *server) client(key string, options ...connect.ClientOption) budgetv1connect.BudgetServiceClient {
+	return budgetv1connect.NewBudgetServiceClient(s.http2(key), s.url, options...)
+}
+
+// adminClient is client for the AdminService.
+func (s *server) adminClient(key string, options ...connect.ClientOption) budgetv1connect.AdminServiceClient {
+	return budgetv1connect.NewAdminServiceClient(s.http2(key), s.url, options...)
+}
+
+func (s *server) http2(key string) *http.Client {
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-	return budgetv1connect.NewBudgetServiceClient(&http.Client{Transport: bearer{"Bearer " + s.keys[key], transport}}, s.url, options...)
+	return &http.Client{Transport: bearer{"Bearer " + s.keys[key], transport}}
 }
 
 type bearer struct {

@@ -55,6 +55,7 @@ type Parts struct {
 	Broker   *reservation.Broker
 	Auditor  *reservation.Auditor
 	Policies *policystore.Store
+	Watcher  *policystore.Watcher // what Broker has as its Policies
 	Keys     *auth.Keys
 	Signing  *auth.SigningKeys
 	Alerts   *alerts.Store
@@ -110,7 +111,7 @@ func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service
 		connect.WithRequestGate(who.Gate()),
 		connect.WithInterceptors(observer{m}),
 		connect.WithRecover(recovery(m, config.Logger)),
-		connect.WithInterceptors(traffic, mark),
+		connect.WithInterceptors(traffic, deadlines{traffic}, mark),
 		connect.WithCodec(jsonCodec{name: "json", mark: mark}),
 		connect.WithCodec(jsonCodec{name: "json; charset=utf-8", mark: mark}),
 		boundedGzip(config.MaxRequestBytes),
@@ -119,7 +120,7 @@ func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service
 	shared := base{broker: parts.Broker, log: config.Logger}
 	calls := &service{base: shared, quotaForbidden: config.QuotaForbidden, maxRetryAfter: config.MaxRetryAfter}
 	path, handler := budgetv1connect.NewBudgetServiceHandler(calls, options...)
-	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, options...)
+	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, append(options, connect.WithInterceptors(operatorsOnly{}))...)
 	errorWriter := connect.NewErrorWriter(options...)
 	return []Service{
 		{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, handler)},
