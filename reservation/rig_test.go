@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -398,9 +397,13 @@ func (r *rig) settledWithin(span time.Duration) {
 // eventually waits for what happens off the callers' path.
 func (r *rig) eventually(what string, happened func() bool) {
 	r.tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !happened(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			r.tb.Fatalf("in 20 s it did not happen that %s", what)
+	deadline, look := time.After(time.Minute), time.NewTicker(2*time.Millisecond)
+	defer look.Stop()
+	for !happened() {
+		select {
+		case <-look.C:
+		case <-deadline:
+			r.tb.Fatalf("in a minute it did not happen that %s", what)
 		}
 	}
 }
