@@ -44,6 +44,9 @@ type Config struct {
 	QuotaStatus     int           // HTTP status of a quota that is used up: 429 or 403
 	MaxRetryAfter   time.Duration // that callers are told to wait for a quota
 
+	WebhookURL    Secret // where alerts are posted; not set: nowhere
+	WebhookSecret Secret // as alerts.ParseSecrets reads it
+
 	Prices            string               // file of price overrides; "" for none
 	UnknownModelPrice estimator.PerMillion // nano-USD per million tokens; 0: unknown models are refused
 

@@ -156,6 +156,7 @@ func TestSettings(t *testing.T) {
 		"data": "/tmp/x", "demo": "true", "redis": "redis://h:6379/2", "postgres": "postgres://h:5432/db",
 		"single_node": "true", "key_prefix": "p.", "policy": "p.yaml", "deadline": "70ms", "ledger_deadline": "3s",
 		"lease": "1h30m", "retention": "1h", "ledger_queue": "512", "ledger_retention": "2160h", "spool_max_bytes": "1048576", "restore_max": "5", "audit_rate": "0", "max_in_flight": "77", "max_request_bytes": "100000", "quota_exhausted_status": "403", "max_retry_after": "10m", "prices": "x.yaml",
+		"webhook_url": "https://h:8443", "webhook_secret": "a-text-of-24-bytes-or-more",
 		"unknown_model_price": "$75.50", "log_level": "debug", "log_format": "json", "pprof": "true", "shutdown_grace": "0s",
 	}
 	for _, s := range config.Settings() {
@@ -168,6 +169,9 @@ func TestSettings(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
+		}
+		if s.Name == "webhook_secret" {
+			value = "[hidden]" // all of it
 		}
 		if got := s.Value(&c); got != value {
 			t.Errorf("%s: set to %q, shown as %q", s.Name, value, got)
@@ -219,6 +223,34 @@ func TestURLHidesPassword(t *testing.T) {
 		}
 		if u.Reveal() != text || u.IsSet() != (text != "") {
 			t.Errorf("%s is kept as %s", text, u.Reveal())
+		}
+	}
+}
+
+// A webhook's secret is never shown, nor is more of its address than the host.
+func TestSecretIsHidden(t *testing.T) {
+	for _, c := range []struct {
+		secret config.Secret
+		want   string
+	}{
+		{config.NewSecret("PASS"), "[hidden]"},
+		{config.NewSecret(""), ""},
+		{config.NewEndpoint("https://h:8443/PASS?x=PASS"), "https://h:8443"},
+		{config.NewEndpoint("https://u:PASS@[::1]/"), "https://[::1]"},
+		{config.NewEndpoint("https://PA SS"), "[hidden]"},
+		{config.NewEndpoint("PASS"), "[hidden]"},
+		{config.NewEndpoint(""), ""},
+	} {
+		var logged bytes.Buffer
+		slog.New(slog.NewJSONHandler(&logged, nil)).Info("x", "secret", c.secret)
+		marshalled, err := c.secret.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := fmt.Sprintf("%v %+v %#v %s %q %x", c.secret, c.secret, c.secret, c.secret, c.secret, c.secret) +
+			fmt.Sprintf("%+v", struct{ S config.Secret }{c.secret}) + logged.String() + string(marshalled)
+		if strings.Contains(shown, "PASS") || c.secret.String() != c.want {
+			t.Errorf("shown as %s and %s, want %s", c.secret, shown, c.want)
 		}
 	}
 }

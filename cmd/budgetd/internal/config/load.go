@@ -184,6 +184,12 @@ func (c Config) contradictions(sources map[string]string) []error {
 		fault("tls_cert", c.TLSCert, "and tls_key belong together; set both or none")
 	}
 	switch {
+	case c.WebhookURL.IsSet() && !c.WebhookSecret.IsSet():
+		fault("webhook_url", c.WebhookURL.String(), "is without webhook_secret: receivers could not tell alerts from what others post; set both or none")
+	case c.WebhookSecret.IsSet() && !c.WebhookURL.IsSet():
+		fault("webhook_secret", "", "is without webhook_url: nothing would be signed with it; set both or none")
+	}
+	switch {
 	case c.Redis.IsSet() && !c.Postgres.IsSet():
 		fault("redis", "", "is shared by brokers, but the ledger would be a SQLite file of this broker only: quotas would be counted from what one broker has seen, and Refunds at another would be lost to it; set postgres too, or leave redis out for a broker that runs alone")
 	case c.Redis.IsSet() && c.SingleNode:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/budgetd/budgetd/concurrency"
 	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/ledger/alerts"
 	"github.com/budgetd/budgetd/ledger/spool"
 	"github.com/budgetd/budgetd/reservation/redisstore"
 )
@@ -308,6 +309,33 @@ var settings = []Setting{
 		standard: fixed("1h"),
 		set:      duration(func(c *Config) *time.Duration { return &c.MaxRetryAfter }, time.Second, 24*time.Hour),
 		get:      func(c *Config) string { return shortDuration(c.MaxRetryAfter) },
+	},
+	{
+		Name: "webhook_url", Type: "URL", Secret: true, Bound: "https:// or http:// URL, or empty; with webhook_secret",
+		Usage:    "`URL` that alerts of quotas are posted to",
+		Doc:      "Where alerts of quotas are posted, signed with webhook_secret. Set it alike on every broker: each sends what any of them has raised. Only scheme and host are shown, since a path may be a secret. Empty: alerts are raised and posted nowhere. See alerts.md.",
+		standard: fixed(""),
+		set: func(c *Config, v string) error {
+			c.WebhookURL = NewEndpoint(v)
+			if v == "" {
+				return nil
+			}
+			_, err := alerts.ParseURL(v)
+			return err
+		},
+		get: func(c *Config) string { return c.WebhookURL.String() },
+	},
+	{
+		Name: "webhook_secret", Type: "text", Secret: true, Bound: "one secret of 24 to 256 bytes, or two with a space between, or empty; with webhook_url",
+		Usage:    "`secret` that alerts are signed with; better in the environment",
+		Doc:      "The secret that alerts are signed with: whsec_ and base64, as of echo whsec_$(openssl rand -base64 32), or a plain text without spaces. With two, each signs, so that receivers can go over from one to the other. Other users of the machine can see flags: use the environment or the file.",
+		standard: fixed(""),
+		set: func(c *Config, v string) error {
+			c.WebhookSecret = NewSecret(v)
+			_, err := alerts.ParseSecrets(v)
+			return err
+		},
+		get: func(c *Config) string { return c.WebhookSecret.String() },
 	},
 	{
 		Name: "prices", Type: "file", Bound: "a YAML file, or empty",
