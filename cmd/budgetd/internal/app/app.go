@@ -20,7 +20,6 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
-	"github.com/budgetd/budgetd/ledger/alerts"
 	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 )
@@ -186,8 +185,13 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	if err != nil {
 		return nil, err
 	}
+	alerting, err := a.openAlerts(stores, watcher, options.Clock)
+	if err != nil {
+		return nil, err
+	}
 	a.broker = reservation.NewBroker(reservation.Parts{
 		Store: engine, Ledger: books.ledger, Poster: books.poster, Policies: watcher, Estimator: counter, Keys: signing,
+		Observer: alerting.watcher, Alerts: alerting.store,
 	}, reservation.Config{
 		Deadline:       c.Deadline,
 		LedgerDeadline: c.LedgerDeadline,
@@ -220,7 +224,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	books.drain(ctx, a.log)
 	parts := rpc.Parts{
 		Broker: a.broker, Auditor: a.auditor, Policies: stores.Policies, Watcher: watcher, Keys: stores.Keys, Signing: signing,
-		Alerts: alerts.Open(stores.DB, alerts.Config{RowLocks: stores.pool != nil}),
+		Alerts: alerting.store,
 	}
 	if err := a.serve(parts); err != nil {
 		return nil, err
@@ -231,6 +235,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	a.goOn(func() { a.maintain(background, books.ledger, options.Clock) })
 	a.goOn(func() { reservation.NewSweeper(a.broker).Run(background) })
 	a.goOn(func() { a.auditor.Run(background) })
+	a.runAlerts(background, alerting)
 	a.goOn(func() { reservation.NewGrantKeeper(a.broker, stores.Policies).Run(background) })
 	a.goOn(func() { _ = watcher.Run(background) }) // ends with the context's error
 	if stores.pool != nil {

@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 		room, _, _ = strings.Cut(room, "_")
 		rooms[room] = true
 	}
-	for _, room := range []string{"rpc", "reservation", "memstore", "ledger", "estimator", "quota", "auth", "ops"} {
+	for _, room := range []string{"rpc", "reservation", "memstore", "ledger", "estimator", "quota", "auth", "ops", "alerts"} {
 		if !rooms[room] {
 			t.Errorf("the room %s has no metrics", room)
 		}
