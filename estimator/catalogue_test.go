@@ -247,7 +247,7 @@ func TestMetrics(t *testing.T) {
 	for _, call := range []Call{
 		{Model: "gpt-4o", Prompt: "x"}, {Model: "claude-sonnet-4-5", Prompt: "x"}, {Model: "gpt-4o", InputTokens: tokens(1)}, {Model: "nope", Prompt: "x"},
 	} {
-		_, _ = e.Estimate(call) // the last is refused; the counters below tell
+		_, _ = e.Estimate(call, anyDay) // the last is refused; the counters below tell
 	}
 	want := `
 # HELP budgetd_estimator_estimates_total Estimates by how the input was counted: caller, tiktoken, rule, or refused.

@@ -12,7 +12,7 @@ import (
 
 func estimate(t testing.TB, e *Estimator, call Call) Estimate {
 	t.Helper()
-	got, err := e.Estimate(call)
+	got, err := e.Estimate(call, anyDay)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -86,17 +86,17 @@ func TestEstimateRefusesBadCalls(t *testing.T) {
 		{"no known maximum", Call{Model: "gpt-4.5-preview", Prompt: "x"}, "max_output_tokens"},
 		{"two models", Call{Model: "gpt-4o", ProviderRequest: map[string]any{"model": "o1-pro", "messages": []any{}}}, "model"},
 	} {
-		_, err := e.Estimate(tt.call)
+		_, err := e.Estimate(tt.call, anyDay)
 		var call *CallError
 		if !errors.As(err, &call) || call.Field != tt.field {
 			t.Errorf("%s: %v, want a refusal of %s", tt.name, err, tt.field)
 		}
 	}
 	var large *TooLargeError
-	if _, err := e.Estimate(Call{Model: "gpt-4o", Messages: []Message{{Content: strings.Repeat("x", 60)}, {Content: strings.Repeat("x", 60)}}}); !errors.As(err, &large) || large.Field != "messages[1].content" || large.MaxBytes != 100 {
+	if _, err := e.Estimate(Call{Model: "gpt-4o", Messages: []Message{{Content: strings.Repeat("x", 60)}, {Content: strings.Repeat("x", 60)}}}, anyDay); !errors.As(err, &large) || large.Field != "messages[1].content" || large.MaxBytes != 100 {
 		t.Errorf("120 bytes of 100: %v", err)
 	}
-	if _, err := e.Estimate(Call{Model: "gpt-4o", Prompt: strings.Repeat("x", 96), MaxOutputTokens: tokens(1)}); err != nil {
+	if _, err := e.Estimate(Call{Model: "gpt-4o", Prompt: strings.Repeat("x", 96), MaxOutputTokens: tokens(1)}, anyDay); err != nil {
 		t.Errorf(`96 bytes and "user" of 100: %v`, err)
 	}
 }
@@ -105,7 +105,7 @@ func TestEstimateRefusesBadCalls(t *testing.T) {
 func TestUnknownModel(t *testing.T) {
 	call := Call{Model: "brand-new-model", Prompt: "Hello", MaxOutputTokens: tokens(100)}
 	var unknown *UnknownModelError
-	if _, err := newEstimator(t, Config{}).Estimate(call); !errors.As(err, &unknown) || !errors.Is(err, ErrUnknownModel) || unknown.Model != call.Model {
+	if _, err := newEstimator(t, Config{}).Estimate(call, anyDay); !errors.As(err, &unknown) || !errors.Is(err, ErrUnknownModel) || unknown.Model != call.Model {
 		t.Errorf("%v, want UnknownModelError", err)
 	}
 	e := newEstimator(t, Config{UnknownModel: &Ceiling{Input: 100 * usd, Output: 500 * usd}})
@@ -113,10 +113,10 @@ func TestUnknownModel(t *testing.T) {
 	if want := quota.NanoUSD(got.Input)*100_000 + 100*500_000; got.Cost != want || got.Model != call.Model || got.Provider != "" {
 		t.Errorf("cost %d, want %d: %+v", got.Cost, want, got)
 	}
-	if price, err := e.Price("", call.Model); err != nil || price.Base.CacheRead != 100*usd || price.Base.Reasoning != 500*usd {
-		t.Errorf("%+v, %v", price, err)
+	if m, err := e.ModelAt("", call.Model, anyDay); err != nil || m.Price.Base.CacheRead != 100*usd || m.Price.Base.Reasoning != 500*usd {
+		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := e.Estimate(Call{Model: call.Model, Prompt: "Hello"}); err == nil || !strings.Contains(err.Error(), "max_output_tokens") {
+	if _, err := e.Estimate(Call{Model: call.Model, Prompt: "Hello"}, anyDay); err == nil || !strings.Contains(err.Error(), "max_output_tokens") {
 		t.Errorf("no bound on the output of an unknown model: %v", err)
 	}
 	for _, c := range []Ceiling{{0, usd}, {usd, 0}, {-1, usd}, {usd, MaxPerMillion + 1}} {
@@ -173,7 +173,7 @@ func TestProviderRequests(t *testing.T) {
 		{"the layout of the model's own provider", "", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"Hi"}],"max_tokens":7}`,
 			40 + 10 + 3 + 3, 7, 0},
 	} {
-		got, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)})
+		got, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)}, anyDay)
 		if err != nil || got.Input != tt.input || got.Output != tt.output || got.Images != tt.images {
 			t.Errorf("%s: input %d, output %d, %d images, %v; want %d, %d, %d", tt.name, got.Input, got.Output, got.Images, err, tt.input, tt.output, tt.images)
 		}
@@ -212,7 +212,7 @@ func TestProviderRequestsRefused(t *testing.T) {
 		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"generationConfig":{"maxOutputTokens":-1}}`, m + ".generationConfig.maxOutputTokens"},
 		{"cohere", `{"model":"command-r","messages":[]}`, "provider"},
 	} {
-		_, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)})
+		_, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)}, anyDay)
 		var call *CallError
 		if !errors.As(err, &call) || call.Field != tt.field {
 			t.Errorf("%s: %v, want a refusal of %s", tt.body, err, tt.field)
@@ -255,10 +255,11 @@ func TestImagesAreNotText(t *testing.T) {
 // What a call may write to a cache decides the price of its input.
 func TestWorstCaseOfTheCache(t *testing.T) {
 	e := newEstimator(t, Config{})
-	price, err := e.Price("anthropic", "claude-opus-4-5")
+	model, err := e.ModelAt("anthropic", "claude-opus-4-5", anyDay)
 	if err != nil {
 		t.Fatal(err)
 	}
+	price := model.Price
 	body := func(control string) map[string]any {
 		return parse(t, `{"model":"claude-opus-4-5","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"Hi"`+control+`}]}]}`)
 	}
@@ -288,7 +289,7 @@ func TestDeepSchemasAreBounded(t *testing.T) {
 	}
 	body := map[string]any{"model": "gpt-4o", "messages": []any{}, "tools": []any{map[string]any{"type": "function", "function": deep}}}
 	var large *TooLargeError
-	if _, err := e.Estimate(Call{Provider: "openai", ProviderRequest: body}); !errors.As(err, &large) {
+	if _, err := e.Estimate(Call{Provider: "openai", ProviderRequest: body}, anyDay); !errors.As(err, &large) {
 		t.Errorf("%v, want TooLargeError", err)
 	}
 	many := make([]any, maxItems+1)
@@ -296,7 +297,7 @@ func TestDeepSchemasAreBounded(t *testing.T) {
 		many[i] = map[string]any{"role": "user"}
 	}
 	var call *CallError
-	if _, err := e.Estimate(Call{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": many}}); !errors.As(err, &call) {
+	if _, err := e.Estimate(Call{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": many}}, anyDay); !errors.As(err, &call) {
 		t.Errorf("%v, want CallError", err)
 	}
 }
@@ -310,7 +311,7 @@ func TestErrorsHoldNoPrompt(t *testing.T) {
 		{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": []any{secret}}},
 		{Provider: "openai", ProviderRequest: map[string]any{"model": "gpt-4o", "messages": secret}},
 	} {
-		if _, err := e.Estimate(call); err == nil || strings.Contains(err.Error(), secret) {
+		if _, err := e.Estimate(call, anyDay); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -332,7 +333,7 @@ func FuzzProviderRequest(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := e.Estimate(Call{Model: "", Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)})
+		got, err := e.Estimate(Call{Model: "", Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)}, anyDay)
 		if after, _ := json.Marshal(body); string(after) != string(before) {
 			t.Error("the body was changed")
 		}
@@ -347,7 +348,7 @@ func FuzzProviderRequest(f *testing.F) {
 		if got.Input < 0 || got.Output < 0 || got.Cost < 0 || (got.Cost == 0 && got.Input+got.Output > 0 && got.Price.Base.Input > 0) {
 			t.Errorf("%+v", got)
 		}
-		if again, err := e.Estimate(Call{Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)}); err != nil || again.Input != got.Input || again.Cost != got.Cost {
+		if again, err := e.Estimate(Call{Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)}, anyDay); err != nil || again.Input != got.Input || again.Cost != got.Cost {
 			t.Errorf("a second estimate differs: %+v, %+v, %v", got, again, err)
 		}
 	})

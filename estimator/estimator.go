@@ -17,7 +17,7 @@ const DefaultMaxTextBytes = 4 << 20
 // MaxTextBytesBound is the highest bound that a config may set.
 const MaxTextBytesBound = 64 << 20
 
-// Ceiling prices models that the catalogue does not know.
+// Ceiling prices models that neither the policy nor the catalogue knows.
 type Ceiling struct {
 	Input  PerMillion // every input class; 1 to MaxPerMillion
 	Output PerMillion // output and reasoning; 1 to MaxPerMillion
@@ -28,8 +28,12 @@ type Config struct {
 	// Catalogue prices the models; nil is the embedded one.
 	Catalogue *Catalogue
 
-	// UnknownModel prices a model that the catalogue does not know; nil
-	// refuses it with an [UnknownModelError]. Prices of zero are refused.
+	// Policy gives the policy in force, whose prices stand before the
+	// catalogue's; nil: there is none.
+	Policy func() *quota.Policy
+
+	// UnknownModel prices a model that neither the policy nor the catalogue
+	// knows; nil refuses it with an [UnknownModelError]. Prices of zero are refused.
 	UnknownModel *Ceiling
 
 	// MaxTextBytes bounds the text of one call, in bytes of UTF-8, without
@@ -44,10 +48,11 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Estimator estimates calls. It is immutable and safe for concurrent use; it
-// loads an encoding when a call first needs it.
+// Estimator estimates calls. Of itself it never changes, and it is safe for
+// concurrent use; it loads an encoding when a call first needs it.
 type Estimator struct {
 	catalogue    *Catalogue
+	policy       func() *quota.Policy
 	unknown      *Ceiling
 	maxTextBytes int
 	now          func() time.Time
@@ -57,7 +62,7 @@ type Estimator struct {
 // New returns an estimator, or an error that names the field of the config at
 // fault.
 func New(cfg Config) (*Estimator, error) {
-	e := &Estimator{catalogue: cfg.Catalogue, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now}
+	e := &Estimator{catalogue: cfg.Catalogue, policy: cfg.Policy, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now}
 	if e.catalogue == nil {
 		var err error
 		if e.catalogue, err = EmbeddedCatalogue(); err != nil {
@@ -90,60 +95,18 @@ func New(cfg Config) (*Estimator, error) {
 // Catalogue returns the catalogue that prices the models.
 func (e *Estimator) Catalogue() *Catalogue { return e.catalogue }
 
-// Price returns what a model costs: by the catalogue, or by the ceiling for
-// unknown models where one is configured. It fails with an
-// [UnknownModelError].
-func (e *Estimator) Price(provider, model string) (Price, error) {
-	m, err := e.model(provider, model)
-	return m.Price, err
-}
-
-// PriceAt returns what a model costs for reservations that are made at an
-// instant. A catalogue knows one price, whatever the instant. It fails as Price
-// does.
-func (e *Estimator) PriceAt(provider, model string, _ time.Time) (Price, error) {
-	return e.Price(provider, model)
-}
-
 // maxModelBytes bounds the names of a call.
 const maxModelBytes = 256
 
-func (e *Estimator) model(provider, model string) (Model, error) {
-	switch {
-	case model == "":
-		return Model{}, invalid("model", "is required")
-	case len(model) > maxModelBytes:
-		return Model{}, invalid("model", "is over %d bytes", maxModelBytes)
-	case len(provider) > maxModelBytes:
-		return Model{}, invalid("provider", "is over %d bytes", maxModelBytes)
-	}
-	if m, ok := e.catalogue.Lookup(provider, model); ok {
-		return m, nil
-	}
-	e.metrics.unknown.Inc()
-	if e.unknown == nil {
-		return Model{}, &UnknownModelError{Provider: provider, Model: model}
-	}
-	in, out := e.unknown.Input, e.unknown.Output
-	mode := ModeChat
-	return Model{
-		ID: model, Mode: mode, Encoding: encodingFor(model), Rule: RuleFor(model),
-		Price: Price{
-			Model: model, Version: e.catalogue.version,
-			Base: Rates{Input: in, CacheRead: in, CacheWrite: in, CacheWrite1h: in, Output: out, Reasoning: out},
-		},
-	}, nil
-}
-
 // Estimate says what a call takes at most: input tokens, output ceiling and
-// worst-case cost. It fails with a [CallError], a [TooLargeError] or an
+// worst-case cost, at the price of reservations that are made at the instant. It fails with a [CallError], a [TooLargeError] or an
 // [UnknownModelError]; nothing of the call is kept, whatever the outcome.
-func (e *Estimator) Estimate(call Call) (Estimate, error) {
+func (e *Estimator) Estimate(call Call, at time.Time) (Estimate, error) {
 	var began time.Time
 	if e.now != nil {
 		began = e.now()
 	}
-	out, err := e.estimate(call)
+	out, err := e.estimate(call, at)
 	method, _, _ := strings.Cut(out.Method, "/") // "caller", "tiktoken", "rule"
 	if err != nil {
 		method = "refused"
@@ -155,7 +118,7 @@ func (e *Estimator) Estimate(call Call) (Estimate, error) {
 	return out, err
 }
 
-func (e *Estimator) estimate(call Call) (Estimate, error) {
+func (e *Estimator) estimate(call Call, at time.Time) (Estimate, error) {
 	if err := call.check(); err != nil {
 		return Estimate{}, err
 	}
@@ -163,7 +126,7 @@ func (e *Estimator) estimate(call Call) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
-	model, err := e.model(call.Provider, name)
+	model, err := e.ModelAt(call.Provider, name, at)
 	if err != nil {
 		return Estimate{}, err
 	}

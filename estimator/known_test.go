@@ -56,7 +56,7 @@ func TestChatCountsOfTheCookbook(t *testing.T) {
 			"messages":         {Model: model, Messages: messages, MaxOutputTokens: tokens(1)},
 			"provider_request": {Model: model, Provider: "openai", ProviderRequest: body},
 		} {
-			got, err := e.Estimate(call)
+			got, err := e.Estimate(call, anyDay)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,13 +140,13 @@ func TestNewLoadsNoEncoding(t *testing.T) {
 		}
 		return n
 	}
-	if _, err := e.Estimate(Call{Model: "gpt-4o", InputTokens: tokens(10)}); err != nil {
+	if _, err := e.Estimate(Call{Model: "gpt-4o", InputTokens: tokens(10)}, anyDay); err != nil {
 		t.Fatal(err)
 	}
 	if n := loaded(); n != 0 {
 		t.Fatalf("%d encodings loaded before any text was counted", n)
 	}
-	if _, err := e.Estimate(Call{Model: "gpt-4", Prompt: "Hello"}); err != nil {
+	if _, err := e.Estimate(Call{Model: "gpt-4", Prompt: "Hello"}, anyDay); err != nil {
 		t.Fatal(err)
 	}
 	if n := loaded(); n != 1 {
@@ -160,7 +160,7 @@ func TestConcurrentEstimates(t *testing.T) {
 	text := strings.Repeat("some words, and a lot of aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", 50)
 	want := map[string]Estimate{}
 	for _, m := range models {
-		got, err := e.Estimate(Call{Model: m, Prompt: text, MaxOutputTokens: tokens(5)})
+		got, err := e.Estimate(Call{Model: m, Prompt: text, MaxOutputTokens: tokens(5)}, anyDay)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestConcurrentEstimates(t *testing.T) {
 	for i := range 32 {
 		wg.Go(func() {
 			m := models[i%len(models)]
-			got, err := e.Estimate(Call{Model: m, Prompt: text, MaxOutputTokens: tokens(5)})
+			got, err := e.Estimate(Call{Model: m, Prompt: text, MaxOutputTokens: tokens(5)}, anyDay)
 			if err != nil || got.Input != want[m].Input || got.Cost != want[m].Cost {
 				t.Errorf("%s: %d tokens, %v; alone it was %d", m, got.Input, err, want[m].Input)
 			}
@@ -225,7 +225,7 @@ func BenchmarkEstimate(b *testing.B) {
 	call := Call{Model: "gpt-4o-mini", Messages: []Message{{Content: "Summarise the report of last week in three sentences."}}, MaxOutputTokens: tokens(300)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.Estimate(call); err != nil {
+		if _, err := e.Estimate(call, anyDay); err != nil {
 			b.Fatal(err)
 		}
 	}

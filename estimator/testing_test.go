@@ -2,9 +2,13 @@ package estimator
 
 import (
 	"testing"
+	"time"
 
 	"github.com/budgetd/budgetd/quota"
 )
+
+// anyDay is an instant of calls for which it does not matter.
+var anyDay = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 
 func newEstimator(t testing.TB, cfg Config) *Estimator {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,15 +24,13 @@ type Policies interface {
 	Current() *quota.Policy
 }
 
-// Estimator counts and prices model calls. Implementations are pure and safe
-// for concurrent use.
+// Estimator counts and prices model calls, at the prices of reservations that
+// are made at an instant. Implementations are safe for concurrent use.
 type Estimator interface {
-	Estimate(estimator.Call) (estimator.Estimate, error)
-	// Price finds what a model of a provider ("" when unknown) costs. The
-	// error wraps estimator.ErrUnknownModel.
-	Price(provider, model string) (estimator.Price, error)
-	// PriceAt is Price for reservations that are made at an instant.
-	PriceAt(provider, model string, at time.Time) (estimator.Price, error)
+	Estimate(call estimator.Call, at time.Time) (estimator.Estimate, error)
+	// ModelAt finds a model of a provider ("" when unknown) and what it costs.
+	// The error wraps estimator.ErrUnknownModel.
+	ModelAt(provider, model string, at time.Time) (estimator.Model, error)
 }
 
 // Parts are what a Broker is made of. All are required but those that say what
@@ -221,8 +220,10 @@ type work struct {
 	body     Hash
 	dryRun   bool
 	estimate *estimator.Estimate
-	spent    report // a charge: its token classes, if any
-	closed   Record // a charge: as the engine recorded it
+	// count works out labels and amounts and pins the price, as of an instant.
+	count  func(at time.Time) error
+	spent  report // a charge: its token classes, if any
+	closed Record // a charge: as the engine recorded it
 }
 
 // prepare validates an ask and works out its amounts. Nothing is asked of
@@ -230,48 +231,75 @@ type work struct {
 func (b *Broker) prepare(ask Ask, lease time.Duration) (*work, error) {
 	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun}
 	w.token.Lease = lease
+	w.count = func(at time.Time) error { return w.countAsk(b, ask, at) }
+	at := b.now()
+	if err := w.count(at); err != nil {
+		return nil, err
+	}
+	if len(ask.Key) > MaxKeyText {
+		return nil, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(ask.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	}
+	if ask.Key != "" {
+		var err error
+		if w.body, err = bodyHash("reserve", ask); err != nil {
+			return nil, err
+		}
+	}
+	return w, w.mint(b, at)
+}
+
+// countAsk works out what a Reserve asks, at the price of the instant.
+func (w *work) countAsk(b *Broker, ask Ask, at time.Time) error {
 	asked, err := statedAmounts(ask.Amounts)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	labels := ask.Labels
 	if ask.LLM != nil {
 		if _, known := w.policy.Accounts[ask.Account]; !known {
 			// Before the estimate: an unknown account must not cost work.
-			return nil, fmt.Errorf("account %q: %w", ask.Account, ErrNotFound)
+			return fmt.Errorf("account %q: %w", ask.Account, ErrNotFound)
 		}
-		e, err := b.Estimator.Estimate(*ask.LLM)
+		e, err := b.Estimator.Estimate(*ask.LLM, at)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		counted, err := e.Amounts()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		addMissing(asked, counted)
 		w.estimate = &e
 		w.pin(&e.Price)
 		labels = withModel(labels, ask.LLM.Model, e.Model, e.Provider)
 	}
-	if len(ask.Key) > MaxKeyText {
-		return nil, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(ask.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
-	}
-	if ask.Key != "" {
-		if w.body, err = bodyHash("reserve", ask); err != nil {
-			return nil, err
-		}
-	}
-	return w, w.fill(b, ask.Account, labels, asked)
+	return w.fill(ask.Account, labels, asked)
 }
 
-// fill sets the parts of the token that do not depend on time.
-func (w *work) fill(b *Broker, account string, labels map[string]string, asked quota.Amounts) error {
+// fill sets the parts of the token that follow from what is asked.
+func (w *work) fill(account string, labels map[string]string, asked quota.Amounts) error {
 	if err := quota.ValidateLabels(labels); err != nil {
 		return &InvalidError{Field: "labels", Problem: err.Error()}
 	}
 	delete(asked, quota.MeterInFlight)
 	w.token.Account, w.token.Labels, w.token.Asked = account, labels, asked
-	return w.mint(b, b.now())
+	return nil
+}
+
+// mintAnew makes another id and plan, for another instant. What is asked is
+// counted again where prices change between the two.
+func (w *work) mintAnew(b *Broker, at time.Time) error {
+	first, last := w.token.ID.Minted(), at
+	if last.Before(first) {
+		first, last = last, first
+	}
+	between := func(p quota.ModelPrice) bool { return p.From.After(first) && !p.From.After(last) }
+	if w.token.Price != nil && slices.ContainsFunc(w.policy.Prices, between) {
+		if err := w.count(at); err != nil {
+			return err
+		}
+	}
+	return w.mint(b, at)
 }
 
 // mint makes the reservation's id and plan for an instant of the engine's
@@ -343,7 +371,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			}
 		case Stale:
 			b.learnClock(answer.Now)
-			if err := w.mint(b, answer.Now); err != nil {
+			if err := w.mintAnew(b, answer.Now); err != nil {
 				return Decision{}, err
 			}
 		case Closed:
@@ -352,7 +380,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			if d, ok := b.ownEarlier(ctx, w); ok {
 				return d, nil
 			}
-			if err := w.mint(b, b.now()); err != nil {
+			if err := w.mintAnew(b, b.now()); err != nil {
 				return Decision{}, err
 			}
 		default:
@@ -457,7 +485,7 @@ func (b *Broker) withoutEngine(ctx context.Context, w *work, cause error) (Decis
 		return Decision{}, cause
 	}
 	w.token.Degraded = true
-	if err := w.mint(b, b.now()); err != nil {
+	if err := w.mintAnew(b, b.now()); err != nil {
 		return Decision{}, err
 	}
 	b.metrics.degraded.Inc()

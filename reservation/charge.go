@@ -24,35 +24,21 @@ func (b *Broker) Charge(ctx context.Context, spend Spend) (Decision, error) {
 func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 	w := &work{policy: b.Policies.Current(), key: spend.Key}
 	w.token.Charge = true
-	asked, err := statedAmounts(spend.Amounts)
-	if err != nil {
+	w.count = func(at time.Time) error { return w.countSpend(b, spend, at) }
+	at := b.now()
+	if err := w.count(at); err != nil {
 		return Decision{}, err
-	}
-	labels := spend.Labels
-	switch {
-	case spend.Tokens != nil:
-		price, err := b.Estimator.Price(spend.Provider, spend.Model)
-		if err != nil {
-			return Decision{}, err
-		}
-		w.spent.classes = spend.Tokens
-		if w.spent.priced, err = addClasses(asked, *spend.Tokens, &price); err != nil {
-			return Decision{}, err
-		}
-		w.pin(&price)
-		labels = withModel(labels, spend.Model, price.Model, price.Provider)
-	case len(spend.Amounts) == 0:
-		return Decision{}, &InvalidError{Field: "amounts", Problem: "nothing is charged", Bound: `amounts per meter, such as {"pages": 3}, or llm`}
 	}
 	if len(spend.Key) > MaxKeyText {
 		return Decision{}, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(spend.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
 	}
 	if spend.Key != "" {
+		var err error
 		if w.body, err = bodyHash("charge", spend); err != nil {
 			return Decision{}, err
 		}
 	}
-	if err := w.fill(b, spend.Account, labels, asked); err != nil {
+	if err := w.mint(b, at); err != nil {
 		return Decision{}, err
 	}
 	d, err := b.commit(ctx, w)
@@ -60,6 +46,31 @@ func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 		return d, err
 	}
 	return d, b.keepCharge(ctx, w)
+}
+
+// countSpend works out what a Charge takes, at the price of the instant.
+func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
+	asked, err := statedAmounts(spend.Amounts)
+	if err != nil {
+		return err
+	}
+	labels := spend.Labels
+	switch {
+	case spend.Tokens != nil:
+		model, err := b.Estimator.ModelAt(spend.Provider, spend.Model, at)
+		if err != nil {
+			return err
+		}
+		w.spent.classes = spend.Tokens
+		if w.spent.priced, err = addClasses(asked, *spend.Tokens, &model.Price); err != nil {
+			return err
+		}
+		w.pin(&model.Price)
+		labels = withModel(labels, spend.Model, model.ID, model.Provider)
+	case len(spend.Amounts) == 0:
+		return &InvalidError{Field: "amounts", Problem: "nothing is charged", Bound: `amounts per meter, such as {"pages": 3}, or llm`}
+	}
+	return w.fill(spend.Account, labels, asked)
 }
 
 // keepCharge posts the charge that the engine recorded: this one, or the

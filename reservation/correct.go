@@ -81,7 +81,7 @@ func (b *Broker) closingsPage(ctx context.Context, q ledger.ClosingsQuery) (ledg
 type correction struct {
 	broker          *Broker
 	asked           PriceCorrection
-	provider, model string // canonical
+	provider, model string // the price's
 	entry           ledger.Correction
 	done            PriceCorrected
 }
@@ -98,11 +98,11 @@ func (b *Broker) newCorrection(c PriceCorrection) (*correction, error) {
 		return nil, &InvalidError{Field: "span", Problem: err.Error()}
 	}
 	now := b.now()
-	price, err := b.Estimator.PriceAt(c.Provider, c.Model, now)
+	model, err := b.Estimator.ModelAt(c.Provider, c.Model, now)
 	if err != nil {
 		return nil, err
 	}
-	run := &correction{broker: b, asked: c, provider: price.Provider, model: price.Model}
+	run := &correction{broker: b, asked: c, provider: model.Price.Provider, model: model.Price.Model}
 	if !c.DryRun {
 		if _, err := rand.Read(run.done.ID[:]); err != nil {
 			return nil, fmt.Errorf("make the correction's id: %w", err)
@@ -168,7 +168,7 @@ func (run *correction) look(c *ledger.Closing) (*ledger.Repricing, quota.NanoUSD
 		}
 		return nil, 0, nil
 	}
-	price, err := run.broker.Estimator.PriceAt(run.provider, run.model, c.Minted)
+	model, err := run.broker.Estimator.ModelAt(run.provider, run.model, c.Minted)
 	if errors.Is(err, estimator.ErrUnknownModel) { // then; it has a price now
 		run.done.Skipped++
 		return nil, 0, nil
@@ -176,7 +176,7 @@ func (run *correction) look(c *ledger.Closing) (*ledger.Repricing, quota.NanoUSD
 	if err != nil {
 		return nil, 0, err
 	}
-	lines, difference, err := o.Pricing.repriced(c.Lines, price)
+	lines, difference, err := o.Pricing.repriced(c.Lines, model.Price)
 	if err != nil {
 		run.done.Skipped++
 		run.broker.config.Logger.Warn("a closing can't be repriced", "reservation", ID(c.Reservation).String(), "error", err)

@@ -12,9 +12,9 @@ import (
 	"github.com/budgetd/budgetd/quota"
 )
 
-// Estimate says what a model call would take, without any effect.
+// Estimate says what a model call would take now, without any effect.
 func (b *Broker) Estimate(call estimator.Call) (estimator.Estimate, error) {
-	return b.Estimator.Estimate(call)
+	return b.Estimator.Estimate(call, b.now())
 }
 
 // Overview shows the limits that calls of an account with these labels meet. A

@@ -177,7 +177,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		return nil, fmt.Errorf("%s: %w", stores.Where, err)
 	}
 	a.opened("the signing keys", signing.Close)
-	counter, err := a.newEstimator()
+	counter, err := a.newEstimator(watcher)
 	if err != nil {
 		return nil, err
 	}

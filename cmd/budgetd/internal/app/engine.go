@@ -87,8 +87,9 @@ func (a *App) openEngine(ctx context.Context, clock func() time.Time) (reservati
 	return engine, nil
 }
 
-// newEstimator counts and prices with the catalogue and what the operator adds.
-func (a *App) newEstimator() (*estimator.Estimator, error) {
+// newEstimator counts and prices with the prices of the policy, the catalogue
+// and what the operator adds to that.
+func (a *App) newEstimator(policies reservation.Policies) (*estimator.Estimator, error) {
 	catalogue, err := estimator.EmbeddedCatalogue()
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (a *App) newEstimator() (*estimator.Estimator, error) {
 		}
 		catalogue = catalogue.With(overrides)
 	}
-	settings := estimator.Config{Catalogue: catalogue, Registerer: a.registry, Now: time.Now}
+	settings := estimator.Config{Catalogue: catalogue, Policy: policies.Current, Registerer: a.registry, Now: time.Now}
 	if price := a.config.UnknownModelPrice; price > 0 {
 		settings.UnknownModel = &estimator.Ceiling{Input: price, Output: price}
 	}

@@ -1,0 +1,119 @@
+package estimator
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+)
+
+// pricedBy returns an estimator that follows the prices, named provider/model
+// with their input price in dollars per million, each from an instant on.
+func pricedBy(t *testing.T, cfg Config, prices ...quota.ModelPrice) *Estimator {
+	t.Helper()
+	policy, err := quota.NewPolicy(nil, nil, nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if policy, err = policy.With(prices, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Policy = func() *quota.Policy { return policy }
+	return newEstimator(t, cfg)
+}
+
+func stated(provider, model string, from time.Time, input PerMillion) quota.ModelPrice {
+	return quota.ModelPrice{Provider: provider, Model: model, From: from, Rates: map[string]quota.NanoUSD{
+		"input": quota.NanoUSD(input), "output": quota.NanoUSD(2 * input),
+	}}
+}
+
+// The policy's price stands before the catalogue's from its instant on, under
+// the caller's names first.
+func TestPolicyPrices(t *testing.T) {
+	from := anyDay
+	e := pricedBy(t, Config{},
+		stated("openai", "gpt-4o", from, 1*usd), stated("openai", "gpt-4o", from.Add(time.Hour), 2*usd),
+		stated("openai", "GPT-4o-2024-11-20", from, 3*usd), stated("azure", "gpt-4o", from, 4*usd),
+		stated("Acme", "My-Model", from, 5*usd))
+	catalogue := func(provider, model string) PerMillion {
+		m, ok := e.Catalogue().Lookup(provider, model)
+		if !ok {
+			t.Fatalf("the catalogue has no %s/%s", provider, model)
+		}
+		return m.Price.Base.Input
+	}
+	for _, tt := range []struct {
+		provider, model string
+		at              time.Time
+		input           PerMillion
+		priced, known   string // names of the price and of the model
+	}{
+		{"openai", "gpt-4o", from.Add(-1), catalogue("openai", "gpt-4o"), "openai/gpt-4o", "openai/gpt-4o"},
+		{"openai", "gpt-4o", from, 1 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		{"openai", "gpt-4o", from.Add(time.Hour - 1), 1 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		{"OpenAI", "GPT-4O", from.Add(time.Hour), 2 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		{"", "gpt-4o", from, 1 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		{"", "openai/gpt-4o", from, 1 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		{"openai", "openai/gpt-4o", from, 1 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		// Another snapshot than the one with a price of its own.
+		{"openai", "gpt-4o-2024-08-06", from, 1 * usd, "openai/gpt-4o", "openai/gpt-4o"},
+		{"openai", "gpt-4o-2024-11-20", from, 3 * usd, "openai/GPT-4o-2024-11-20", "openai/gpt-4o"},
+		// At a host, which the catalogue refers to the maker.
+		{"azure", "gpt-4o-2024-08-06", from, 4 * usd, "azure/gpt-4o", "openai/gpt-4o"},
+		{"openai", "gpt-4o-mini", from, catalogue("openai", "gpt-4o-mini"), "openai/gpt-4o-mini", "openai/gpt-4o-mini"},
+		// What only the policy knows.
+		{"acme", "my-model", from, 5 * usd, "Acme/My-Model", "Acme/My-Model"},
+		{"", "acme/my-model", from, 5 * usd, "Acme/My-Model", "Acme/My-Model"},
+	} {
+		m, err := e.ModelAt(tt.provider, tt.model, tt.at)
+		if err != nil {
+			t.Errorf("%s/%s: %v", tt.provider, tt.model, err)
+			continue
+		}
+		if m.Price.Base.Input != tt.input || m.Price.Provider+"/"+m.Price.Model != tt.priced || m.Provider+"/"+m.ID != tt.known {
+			t.Errorf("%s/%s at %s: $%d nano in, priced as %s/%s, known as %s/%s; want %+v", tt.provider, tt.model, tt.at,
+				m.Price.Base.Input, m.Price.Provider, m.Price.Model, m.Provider, m.ID, tt)
+		}
+	}
+	for _, name := range [][2]string{{"acme", "my-model"}, {"", "my-model"}} {
+		at := from.Add(-1)
+		if name[0] == "" {
+			at = from
+		}
+		if _, err := e.ModelAt(name[0], name[1], at); !errors.Is(err, ErrUnknownModel) {
+			t.Errorf("%v at %s: %v, want an unknown model", name, at, err)
+		}
+	}
+}
+
+// A price of the policy has all classes and its own version, and an estimate
+// costs what it says.
+func TestEstimateAtAPolicyPrice(t *testing.T) {
+	whole := quota.ModelPrice{Provider: "acme", Model: "my-model", From: anyDay, Rates: map[string]quota.NanoUSD{
+		"input": 1000, "output": 4000, "cache_read": 100, "cache_write": 1250, "cache_write_1h": 2000, "reasoning": 5000,
+	}}
+	plain := stated("google", "gemini-2.5-pro", anyDay, 7*usd)
+	e := pricedBy(t, Config{UnknownModel: &Ceiling{Input: usd, Output: usd}}, whole, plain)
+	m, err := e.ModelAt("acme", "my-model", anyDay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Rates{Input: 1000, Output: 4000, CacheRead: 100, CacheWrite: 1250, CacheWrite1h: 2000, Reasoning: 5000}); m.Price.Base != want {
+		t.Errorf("rates %+v, want %+v", m.Price.Base, want)
+	}
+	got, err := e.Estimate(Call{Provider: "acme", Model: "my-model", InputTokens: tokens(2_000_000), MaxOutputTokens: tokens(1_000_000)}, anyDay)
+	if err != nil || got.Cost != 2*1250+5000 || got.PriceVersion != "policy:acme/my-model@2026-12-01T00:00:00Z" || got.Model != "my-model" || got.Provider != "acme" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// A conservative rule counts for a model without a public encoding.
+	if counted := estimate(t, e, Call{Provider: "acme", Model: "my-model", Prompt: "Hello", MaxOutputTokens: tokens(1)}); counted.Method != "rule/"+RuleFor("my-model").Family || counted.Input < 1 {
+		t.Errorf("counted %+v", counted)
+	}
+	// The catalogue's tiers are not the policy's.
+	gemini, err := e.ModelAt("google", "gemini-2.5-pro", anyDay)
+	if err != nil || gemini.Price.RatesFor(1_000_000) != (Rates{7 * usd, 7 * usd, 7 * usd, 7 * usd, 14 * usd, 14 * usd}) || gemini.MaxOutput == 0 {
+		t.Errorf("%+v, %v", gemini, err)
+	}
+}
