@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/budgetd/budgetd/ledger/internal/collectors"
 )
 
 // groupMetrics are the metrics of a GroupCommitter.
@@ -62,16 +64,7 @@ func newGroupMetrics(g *GroupCommitter) groupMetrics {
 
 // register registers all or none.
 func (m *groupMetrics) register(registry prometheus.Registerer) error {
-	all := []prometheus.Collector{m.batches, m.closings, m.errors, m.size, m.seconds, m.queue}
-	for i, collector := range all {
-		if err := registry.Register(collector); err != nil {
-			for _, registered := range all[:i] {
-				registry.Unregister(registered)
-			}
-			return err
-		}
-	}
-	return nil
+	return collectors.Register(registry, m.batches, m.closings, m.errors, m.size, m.seconds, m.queue)
 }
 
 func (m *groupMetrics) countBatch(closings int, took time.Duration, verdicts []Verdict, err error) {

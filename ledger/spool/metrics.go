@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/budgetd/budgetd/ledger/internal/collectors"
 )
 
 // measureWithin bounds what a scrape asks the file.
@@ -64,15 +66,7 @@ func newMetrics(s *Spool) *metrics {
 // register registers all or none.
 func (m *metrics) register(registry prometheus.Registerer) error {
 	all := append([]prometheus.Collector{m.spooled, m.drained, m.failures, m.filed, m.filedRows}, m.now...)
-	for i, collector := range all {
-		if err := registry.Register(collector); err != nil {
-			for _, registered := range all[:i] {
-				registry.Unregister(registered)
-			}
-			return err
-		}
-	}
-	return nil
+	return collectors.Register(registry, all...)
 }
 
 // measure asks the file for a scrape: zeros when it does not answer.
