@@ -134,22 +134,20 @@ func (k *GrantKeeper) levels(ctx context.Context, asked []quota.Settling) ([]Lev
 	}
 	all := make([]Level, len(asked))
 	for account, at := range byAccount {
-		for part := range slices.Chunk(at, MaxHolds) {
-			holds := make([]Hold, len(part))
-			for i, n := range part {
-				a := &asked[n]
-				holds[i] = Hold{
-					Counter: Counter{Limit: a.Limit.ID, Scope: a.Limit.Scope},
-					Kind:    quota.KindQuota, Max: a.Limit.Limit.Max, Period: a.Period, OnExpiry: a.Limit.Limit.OnExpiry,
-				}
+		holds := make([]Hold, len(at))
+		for i, n := range at {
+			a := &asked[n]
+			holds[i] = Hold{
+				Counter: Counter{Limit: a.Limit.ID, Scope: a.Limit.Scope},
+				Kind:    quota.KindQuota, Max: a.Limit.Limit.Max, Period: a.Period, OnExpiry: a.Limit.Limit.OnExpiry,
 			}
-			levels, _, err := k.broker.Store.Levels(ctx, account, holds)
-			if err != nil {
-				return nil, fmt.Errorf("what is open of %q: %w", account, err)
-			}
-			for i, n := range part {
-				all[n] = levels[i]
-			}
+		}
+		levels, err := allLevels(ctx, k.broker.Store, account, holds)
+		if err != nil {
+			return nil, fmt.Errorf("what is open of %q: %w", account, err)
+		}
+		for i, n := range at {
+			all[n] = levels[i]
 		}
 	}
 	return all, nil

@@ -69,13 +69,17 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 	return view, b.addPosted(ctx, account, holds, &view)
 }
 
-// levels asks the engine for as many counters at a time as it takes.
+// levels asks the engine for counters, as many at a time as it takes.
 func (b *Broker) levels(ctx context.Context, account string, holds []Hold) ([]Level, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)
 	defer cancel()
-	var levels []Level
+	return allLevels(ctx, b.Store, account, holds)
+}
+
+func allLevels(ctx context.Context, store Store, account string, holds []Hold) ([]Level, error) {
+	levels := make([]Level, 0, len(holds))
 	for part := range slices.Chunk(holds, MaxHolds) {
-		more, _, err := b.Store.Levels(ctx, account, part)
+		more, _, err := store.Levels(ctx, account, part)
 		if err != nil {
 			return nil, err
 		}

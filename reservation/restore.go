@@ -40,16 +40,7 @@ func (r *RestoreRequest) Validate() error {
 	if r.ExpiresAt.IsZero() {
 		return badRequest("expires_at", "it is missing")
 	}
-	if err := checkRange("retention", r.Retention, 0, concurrency.MaxRetention); err != nil {
-		return err
-	}
-	if err := checkSize("key", len(r.Key), MaxKeyBytes); err != nil {
-		return err
-	}
-	if err := checkSize("token", len(r.Token), MaxTokenBytes); err != nil {
-		return err
-	}
-	return ValidateHolds(r.Holds)
+	return validateRecord(r.Retention, r.Key, r.Token, r.Holds)
 }
 
 // MaxRestoredLease is how far ahead a restored lease may end: the clock of the

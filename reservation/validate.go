@@ -156,16 +156,21 @@ func (r *ReserveRequest) Validate() error {
 	} else if err := checkSize("outcome", len(r.Settle.Outcome), MaxOutcomeBytes); err != nil {
 		return err
 	}
-	if err := checkRange("retention", r.Retention, 0, concurrency.MaxRetention); err != nil {
+	return validateRecord(r.Retention, r.Key, r.Token, r.Holds)
+}
+
+// validateRecord checks what an engine remembers of an open reservation.
+func validateRecord(retention time.Duration, key string, token []byte, holds []Hold) error {
+	if err := checkRange("retention", retention, 0, concurrency.MaxRetention); err != nil {
 		return err
 	}
-	if err := checkSize("key", len(r.Key), MaxKeyBytes); err != nil {
+	if err := checkSize("key", len(key), MaxKeyBytes); err != nil {
 		return err
 	}
-	if err := checkSize("token", len(r.Token), MaxTokenBytes); err != nil {
+	if err := checkSize("token", len(token), MaxTokenBytes); err != nil {
 		return err
 	}
-	return ValidateHolds(r.Holds)
+	return ValidateHolds(holds)
 }
 
 // validateClosing allows a lease of 0, which a Charge has.

@@ -24,15 +24,7 @@ func (s *Store) Audit(ctx context.Context, r reservation.AuditRequest) (reservat
 	var counters args
 	counters.list(4 * len(r.Counters))
 	for i := range r.Counters {
-		c := &r.Counters[i]
-		where, ref := s.place(p, quota.KindQuota, c.Counter)
-		if where == inKey {
-			keys = append(keys, ref)
-		}
-		counters.str(ref)
-		counters.int(int64(where))
-		counters.str(c.Period.Key)
-		counters.int(c.Period.End.UnixMicro())
+		keys = s.packQuota(&counters, p, r.Counters[i].Counter, r.Counters[i].Period, keys)
 	}
 	a := make(args, 0, 128+len(counters))
 	a.int(s.now())

@@ -34,16 +34,23 @@ func (s *Store) packUsage(p space, usage []reservation.CounterUsage, keys []stri
 	packed.list(6 * len(usage))
 	for i := range usage {
 		u := &usage[i]
-		where, ref := s.place(p, quota.KindQuota, u.Counter)
-		if where == inKey {
-			keys = append(keys, ref)
-		}
-		packed.str(ref)
-		packed.int(int64(where))
-		packed.str(u.Period.Key)
-		packed.int(u.Period.End.UnixMicro())
+		keys = s.packQuota(&packed, p, u.Counter, u.Period, keys)
 		packed.int(int64(u.Used))
 		packed.int(u.Version)
 	}
 	return packed, keys
+}
+
+// packQuota packs which quota counter is meant, in four values, and adds the key
+// that it has of its own.
+func (s *Store) packQuota(packed *args, p space, counter reservation.Counter, period quota.Period, keys []string) []string {
+	where, ref := s.place(p, quota.KindQuota, counter)
+	if where == inKey {
+		keys = append(keys, ref)
+	}
+	packed.str(ref)
+	packed.int(int64(where))
+	packed.str(period.Key)
+	packed.int(period.End.UnixMicro())
+	return keys
 }
