@@ -51,6 +51,16 @@ type GrantUse struct {
 	Covered Amount
 }
 
+// Equal says whether the two are the same grant, whatever zones their instants
+// are shown in.
+func (g Grant) Equal(other Grant) bool {
+	if !g.From.Equal(other.From) || !g.Until.Equal(other.Until) {
+		return false
+	}
+	other.From, other.Until = g.From, g.Until
+	return g == other
+}
+
 // Started says whether the grant counts from that instant or an earlier one.
 func (g *Grant) Started(at time.Time) bool { return !at.Before(g.From) }
 
@@ -131,18 +141,7 @@ func validateGrants(f *faults, grants []Grant) {
 		f.add("grants", "%d grants are stated, at most %d are accepted; remove those that have ended", len(grants), MaxGrants)
 		return
 	}
-	stated := make(map[string]bool, len(grants))
-	for i, grant := range grants {
-		path := "grants." + grant.Name
-		if !isName(grant.Name) {
-			path = fmt.Sprintf("grants[%d]", i)
-		}
-		f.under(path, grant.Validate())
-		if stated[grant.Name] {
-			f.add(path, "the name is stated twice; every grant of an account needs a name of its own")
-		}
-		stated[grant.Name] = true
-	}
+	validateNamed(f, "grants", "grant of an account", grants, func(g Grant) string { return g.Name }, Grant.Validate)
 }
 
 // checkGrants checks each grant against the limits that the account has.

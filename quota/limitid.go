@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"strings"
 )
 
 // MaxLimitIDBytes bounds what [Limit.ID] returns.
@@ -35,4 +36,11 @@ func (l Limit) ID() string {
 	}
 	sum := sha256.Sum256(meaning)
 	return l.Name + "." + hex.EncodeToString(sum[:4])
+}
+
+// LimitName returns the name in an id that [Limit.ID] gave, also of a limit that
+// no policy has any more; "" of "".
+func LimitName(id string) string {
+	name, _, _ := strings.Cut(id, ".") // a name has no dot
+	return name
 }

@@ -309,17 +309,23 @@ func validateLimits(f *faults, limits []Limit) {
 		f.add("limits", "%d limits are stated, at most %d are accepted, quotas included", len(limits), MaxLimits)
 		return
 	}
-	stated := make(map[string]bool, len(limits))
-	for i, limit := range limits {
-		path := "limits." + limit.Name
-		if !isName(limit.Name) {
-			path = fmt.Sprintf("limits[%d]", i)
+	validateNamed(f, "limits", "limit and quota of a plan", limits, func(l Limit) string { return l.Name }, Limit.Validate)
+}
+
+// validateNamed adds the faults of the items of a list, each below its name, and
+// of names that are stated twice. What is what an item is, for people.
+func validateNamed[T any](f *faults, list, what string, items []T, name func(T) string, validate func(T) error) {
+	stated := make(map[string]bool, len(items))
+	for i, item := range items {
+		path := list + "." + name(item)
+		if !isName(name(item)) {
+			path = fmt.Sprintf("%s[%d]", list, i)
 		}
-		f.under(path, limit.Validate())
-		if stated[limit.Name] {
-			f.add(path, "the name is stated twice; every limit and quota of a plan needs a name of its own")
+		f.under(path, validate(item))
+		if stated[name(item)] {
+			f.add(path, "the name is stated twice; every %s needs a name of its own", what)
 		}
-		stated[limit.Name] = true
+		stated[name(item)] = true
 	}
 }
 

@@ -49,15 +49,6 @@ func (a *admin) Adjust(ctx context.Context, request *connect.Request[budgetv1.Ad
 	}), nil
 }
 
-// limitName is what people call the limit of a usage row: "" for totals. Of a
-// limit that the policy does not have any more it is the name in its id.
-func limitName(id string) string {
-	if dot := strings.LastIndexByte(id, '.'); dot >= 0 {
-		return id[:dot]
-	}
-	return id
-}
-
 // ListAdjustments implements budgetv1connect.AdminServiceHandler.
 func (a *admin) ListAdjustments(ctx context.Context, request *connect.Request[budgetv1.ListAdjustmentsRequest]) (*connect.Response[budgetv1.ListAdjustmentsResponse], error) {
 	m := request.Msg
@@ -80,7 +71,7 @@ func (a *admin) ListAdjustments(ctx context.Context, request *connect.Request[bu
 	for i := range adjustments {
 		x := &adjustments[i]
 		answer.Adjustments = append(answer.Adjustments, &budgetv1.Adjustment{
-			AdjustmentId: hex.EncodeToString(x.ID[:]), Account: x.Key.Account, Limit: limitName(x.Key.Limit), Scope: x.Key.Scope,
+			AdjustmentId: hex.EncodeToString(x.ID[:]), Account: x.Key.Account, Limit: quota.LimitName(x.Key.Limit), Scope: x.Key.Scope,
 			Period: x.Key.Period, Meter: string(x.Key.Meter), Amount: int64(x.Amount),
 			AdjustedAt: timeOut(x.At), AdjustedBy: x.By, Reason: x.Reason,
 		})

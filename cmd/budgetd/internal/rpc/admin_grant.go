@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -101,18 +100,14 @@ func (a *admin) sameGrant(ctx context.Context, account string, g quota.Grant) (*
 	if g.From.IsZero() {
 		g.From = kept.From
 	}
-	same := kept.From.Equal(g.From) && kept.Until.Equal(g.Until)
-	kept.From, kept.Until, g.From, g.Until = kept.From.UTC(), kept.Until.UTC(), time.Time{}, time.Time{}
-	shown := kept
-	kept.From, kept.Until = time.Time{}, time.Time{}
-	if !same || kept != g {
+	if !kept.Equal(g) {
 		return nil, connect.NewError(connect.CodeAlreadyExists, errors.New("grant.name: the account has another grant of that name; choose another name, or remove that one"))
 	}
 	version, err := a.parts.Policies.Version(ctx)
 	if err != nil {
 		return nil, a.failed(ctx, err, "")
 	}
-	return connect.NewResponse(&budgetv1.AddGrantResponse{Grant: grantOut(shown), PolicyVersion: version}), nil
+	return connect.NewResponse(&budgetv1.AddGrantResponse{Grant: grantOut(kept), PolicyVersion: version}), nil
 }
 
 // grantFault has the names of the request's fields for those of the domain.
