@@ -63,7 +63,7 @@ func (i interceptor) admit(ctx context.Context, procedure string, header http.He
 	}
 	if covers(i.config.AdminOnly, procedure) && !principal.IsAdmin() {
 		i.calls.WithLabelValues("forbidden").Inc()
-		return ctx, connect.NewError(connect.CodePermissionDenied, errors.New("this call needs an admin key; \"budgetd key create --role admin\" makes one"))
+		return ctx, connect.NewError(connect.CodePermissionDenied, errors.New("this call needs an admin key; \"budgetd key create NAME --admin\" makes one"))
 	}
 	i.calls.WithLabelValues("ok").Inc()
 	return WithPrincipal(ctx, principal), nil
