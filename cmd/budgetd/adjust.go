@@ -84,15 +84,16 @@ func newAdjustListCommand(s streams) *cobra.Command {
 				return err
 			}
 			all := &budgetv1.ListAdjustmentsResponse{}
-			for token := ""; ; {
+			err = walkPages(func(token string) (string, error) {
 				answer, err := client.ListAdjustments(cmd.Context(), connect.NewRequest(&budgetv1.ListAdjustmentsRequest{Account: args[0], PageSize: pageOfLists, PageToken: token}))
 				if err != nil {
-					return to.explain(err)
+					return "", to.explain(err)
 				}
 				all.Adjustments = append(all.Adjustments, answer.Msg.Adjustments...)
-				if token = answer.Msg.NextPageToken; token == "" {
-					break
-				}
+				return answer.Msg.NextPageToken, nil
+			})
+			if err != nil {
+				return err
 			}
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, all)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -15,31 +14,27 @@ import (
 
 // openAdmin is open for the calls of operators: the key must be an admin's.
 func (c *connection) openAdmin(cmd *cobra.Command) (budgetv1connect.AdminServiceClient, error) {
-	if _, err := c.open(cmd); err != nil { // the address and the key are checked there
-		return nil, err
-	}
-	key, err := c.key(cmd)
+	client, err := c.open(cmd)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Client{Transport: authorized{key, http.DefaultTransport}}
-	return budgetv1connect.NewAdminServiceClient(transport, c.server), nil
-}
-
-// authorized sends the key with each request, streams included.
-type authorized struct {
-	key  string
-	next http.RoundTripper
-}
-
-func (a authorized) RoundTrip(request *http.Request) (*http.Response, error) {
-	request = request.Clone(request.Context())
-	request.Header.Set("Authorization", "Bearer "+a.key)
-	return a.next.RoundTrip(request)
+	return client.Admin(), nil
 }
 
 // pageOfLists is how many rows the commands ask for at a time.
 const pageOfLists = 1000
+
+// walkPages asks for page after page, from the one of the token "" to the one
+// that names no next.
+func walkPages(page func(token string) (next string, err error)) error {
+	for token := ""; ; {
+		next, err := page(token)
+		if err != nil || next == "" {
+			return err
+		}
+		token = next
+	}
+}
 
 // parseInstant reads a point in time as people write it: a date, an instant of
 // RFC 3339, "now", "-36h" or "-7d" before now, "today", "this-month" and

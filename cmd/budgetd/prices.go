@@ -34,16 +34,15 @@ func listPrices(cmd *cobra.Command, to *connection, provider, model string) (*bu
 		return nil, err
 	}
 	all := &budgetv1.ListPricesResponse{}
-	for token := ""; ; {
+	err = walkPages(func(token string) (string, error) {
 		answer, err := client.ListPrices(cmd.Context(), connect.NewRequest(&budgetv1.ListPricesRequest{Provider: provider, Model: model, PageSize: pageOfLists, PageToken: token}))
 		if err != nil {
-			return nil, to.explain(err)
+			return "", to.explain(err)
 		}
 		all.Prices = append(all.Prices, answer.Msg.Prices...)
-		if token = answer.Msg.NextPageToken; token == "" {
-			return all, nil
-		}
-	}
+		return answer.Msg.NextPageToken, nil
+	})
+	return all, err
 }
 
 func newPricesListCommand(s streams) *cobra.Command {

@@ -33,10 +33,10 @@ func newReservationListCommand(s streams) *cobra.Command {
 			}
 			all := &budgetv1.ListReservationsResponse{}
 			seen := map[string]bool{}
-			for token := ""; ; {
+			err = walkPages(func(token string) (string, error) {
 				answer, err := client.ListReservations(cmd.Context(), connect.NewRequest(&budgetv1.ListReservationsRequest{Account: args[0], PageSize: pageOfLists, PageToken: token}))
 				if err != nil {
-					return to.explain(err)
+					return "", to.explain(err)
 				}
 				for _, r := range answer.Msg.Reservations {
 					if !seen[r.ReservationId] { // a walk may show one twice
@@ -44,9 +44,10 @@ func newReservationListCommand(s streams) *cobra.Command {
 						all.Reservations = append(all.Reservations, r)
 					}
 				}
-				if token = answer.Msg.NextPageToken; token == "" {
-					break
-				}
+				return answer.Msg.NextPageToken, nil
+			})
+			if err != nil {
+				return err
 			}
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, all)

@@ -82,20 +82,23 @@ func (f *reportFlags) run(cmd *cobra.Command, s streams) error {
 	if err != nil {
 		return err
 	}
-	for {
+	err = walkPages(func(token string) (string, error) {
+		request.PageToken = token
 		answer, err := client.Service().ListUsage(cmd.Context(), connect.NewRequest(request))
 		if err != nil {
-			return f.to.explain(err)
+			return "", f.to.explain(err)
 		}
 		for _, row := range answer.Msg.Rows {
 			if err := write.row(row); err != nil {
-				return err
+				return "", err
 			}
 		}
-		if request.PageToken = answer.Msg.NextPageToken; request.PageToken == "" {
-			return write.end()
-		}
+		return answer.Msg.NextPageToken, nil
+	})
+	if err != nil {
+		return err
 	}
+	return write.end()
 }
 
 func (f *reportFlags) request(cmd *cobra.Command) (*budgetv1.ListUsageRequest, error) {
