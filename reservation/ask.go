@@ -18,6 +18,11 @@ type Ask struct {
 	LLM     *estimator.Call
 	Lease   *time.Duration // nil: the default lease
 	DryRun  bool
+
+	// APIKey is the name of the credential, the label "key" where Labels state
+	// none; "" for none. It is no part of the body that an idempotency key stands
+	// for: a call is repeated with a renewed credential too.
+	APIKey string `json:"-"`
 }
 
 // Spend is an Ask whose usage is known already: it is charged at once.
@@ -29,6 +34,7 @@ type Spend struct {
 	Provider string // of Model; may be empty
 	Model    string // prices Tokens; "" when Tokens is nil
 	Tokens   *estimator.TokenClasses
+	APIKey   string `json:"-"` // as Ask.APIKey
 }
 
 // Usage is what a call really used. At least one field is set, or Unused

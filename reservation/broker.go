@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -254,7 +255,7 @@ func (w *work) countAsk(b *Broker, ask Ask, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	labels := ask.Labels
+	labels := WithAPIKey(ask.Labels, ask.APIKey)
 	if ask.LLM != nil {
 		if _, known := w.policy.Accounts[ask.Account]; !known {
 			// Before the estimate: an unknown account must not cost work.
@@ -526,6 +527,18 @@ func statedAmounts(amounts quota.Amounts) (quota.Amounts, error) {
 		asked[quota.MeterRequests] = 1
 	}
 	return asked, nil
+}
+
+// WithAPIKey adds the name of the credential as the label "key", unless the
+// caller stated one or there is no name. The labels given are not changed.
+func WithAPIKey(labels map[string]string, name string) map[string]string {
+	if _, stated := labels["key"]; stated || name == "" {
+		return labels
+	}
+	more := make(map[string]string, len(labels)+1)
+	maps.Copy(more, labels)
+	more["key"] = name
+	return more
 }
 
 // withModel adds the labels that follow from a model call, unless the caller

@@ -54,7 +54,7 @@ func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	labels := spend.Labels
+	labels := WithAPIKey(spend.Labels, spend.APIKey)
 	switch {
 	case spend.Tokens != nil:
 		model, err := b.Estimator.ModelAt(spend.Provider, spend.Model, at)

@@ -89,7 +89,8 @@ type GetQuotaRequest struct {
 	// Labels of the call, as in ReserveRequest.labels. They choose limits and
 	// counters as they would for a Reserve: a limit that such a call does not
 	// meet is left out, except that one which asks for a label that is not given
-	// here is shown. Empty: a call without labels.
+	// here is shown. "key" is filled in as there. Empty: a call without other
+	// labels.
 	Labels        map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

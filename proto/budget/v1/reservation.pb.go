@@ -159,7 +159,9 @@ type ReserveRequest struct {
 	// provider, key, user, team, project, route or any other. At most 32; a name
 	// matches [a-z][a-z0-9_.-]{0,62} and is not "account", a value is 0 to 256
 	// bytes of UTF-8 without control characters. An empty value differs from an
-	// absent label. Empty: no labels.
+	// absent label. Where "key" is not stated it is the name of the API key; where
+	// "model" and "provider" are not, those of the llm. What is filled in counts
+	// among the 32. Empty: no labels but those.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// A name that the caller gives this one call, so that a repeat is not
 	// counted twice: 1 to 256 bytes of printable ASCII, unique in the account.

@@ -32,6 +32,12 @@ func (b *base) account(ctx context.Context, stated string) (string, error) {
 	return stated, nil
 }
 
+// apiKey returns the name of the caller's API key.
+func apiKey(ctx context.Context) string {
+	who, _ := auth.FromContext(ctx)
+	return who.Name
+}
+
 // mayTouch says whether the caller may use the reservation. One of somebody
 // else is answered like one that does not exist.
 func (b *base) mayTouch(ctx context.Context, id string) error {

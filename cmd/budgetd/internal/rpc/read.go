@@ -17,7 +17,7 @@ func (s *service) GetQuota(ctx context.Context, request *connect.Request[budgetv
 	if err != nil {
 		return nil, s.asConnect(ctx, err, inNothing)
 	}
-	view, err := s.broker.Overview(ctx, account, request.Msg.Labels)
+	view, err := s.broker.Overview(ctx, account, reservation.WithAPIKey(request.Msg.Labels, apiKey(ctx)))
 	if err != nil {
 		return nil, s.forAccount(ctx, account, err, inNothing)
 	}

@@ -24,6 +24,7 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		Key:     m.IdempotencyKey,
 		Amounts: amountsIn(m.Amounts),
 		DryRun:  m.DryRun,
+		APIKey:  apiKey(ctx),
 	}
 	if err := keyIn(m.IdempotencyKey); err != nil {
 		return nil, err
@@ -84,6 +85,7 @@ func (s *service) Charge(ctx context.Context, request *connect.Request[budgetv1.
 		Labels:  m.Labels,
 		Key:     m.IdempotencyKey,
 		Amounts: amountsIn(m.Amounts),
+		APIKey:  apiKey(ctx),
 	}
 	if err := keyIn(m.IdempotencyKey); err != nil {
 		return nil, err
