@@ -104,7 +104,7 @@ func newGrantListCommand(s streams) *cobra.Command {
 			}
 			t := newTable(s.out, "NAME", "LIMIT", "SCOPE", "AMOUNT", "FROM", "UNTIL", "PRIORITY", "REASON")
 			for _, g := range answer.Msg.Grants {
-				t.AppendRow([]any{g.Name, g.Limit, g.Scope, g.Amount, showInstant(g.From), showInstant(g.Until), g.Priority, g.Reason})
+				t.AppendRow([]any{g.Name, g.Limit, g.Scope, showAmount(g.Meter, g.Amount), showInstant(g.From), showInstant(g.Until), g.Priority, g.Reason})
 			}
 			t.Render()
 			return nil

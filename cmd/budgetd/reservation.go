@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -86,8 +88,8 @@ themselves; this is for those that are too long to wait for.`,
 				return printJSON(s.out, answer.Msg)
 			}
 			fmt.Fprintln(s.out, "released")
-			for meter, amount := range answer.Msg.GivenBack {
-				fmt.Fprintf(s.out, "  %s %s given back\n", showAmount(meter, amount), meter)
+			for _, meter := range slices.Sorted(maps.Keys(answer.Msg.GivenBack)) {
+				fmt.Fprintf(s.out, "  %s %s given back\n", showAmount(meter, answer.Msg.GivenBack[meter]), meter)
 			}
 			return nil
 		},

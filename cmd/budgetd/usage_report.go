@@ -48,7 +48,8 @@ calls. A call counts at the instant at which it was reserved.
 first: who asks for a max_tokens of 8,000 and gets 500 back, keeps others out of
 limits for nothing. It splits by route unless --group-by says otherwise.
 
---format csv and jsonl print every row, for other programs.`,
+--format csv and jsonl print every row as it comes, for other programs: CSV as
+in RFC 4180, JSON one object a line. Cost is in nano-dollars there.`,
 		Example: `  budgetd usage --account acme --from this-month --by day
   budgetd usage --from -7d --by total --group-by account,model --meter cost
   budgetd usage --account acme --from last-month --to this-month --format csv > usage.csv
@@ -64,7 +65,7 @@ limits for nothing. It splits by route unless --group-by says otherwise.
 	cmd.Flags().StringSliceVar(&f.groupBy, "group-by", nil, "split by these labels, or by account, as `model,route`")
 	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "only calls with this label, `name=value`; repeat for more")
 	cmd.Flags().StringSliceVar(&f.meters, "meter", nil, "only these `meters`")
-	cmd.Flags().StringVar(&f.format, "format", "table", "`table`, csv or jsonl")
+	cmd.Flags().StringVar(&f.format, "format", "", "`form` of the rows: table, csv or jsonl; a table on a terminal and jsonl elsewhere unless stated")
 	cmd.Flags().BoolVar(&f.heldOnly, "held", false, "compare what was held with what was used")
 	return cmd
 }
@@ -140,8 +141,11 @@ type reportWriter struct {
 
 func (f *reportFlags) writer(cmd *cobra.Command, s streams, labels []string) (reportWriter, error) {
 	format := f.format
-	if !cmd.Flags().Changed("format") && cmd.Flags().Changed("json") && f.to.json {
-		format = "jsonl"
+	if format == "" {
+		format = "table"
+		if wantsJSON(cmd, f.to.json, s.out) {
+			format = "jsonl"
+		}
 	}
 	switch format {
 	case "table":
@@ -208,6 +212,7 @@ func heldTable(out io.Writer, labels []string) reportWriter {
 // usageCSV writes RFC 4180. A label that is absent is an empty field.
 func usageCSV(out io.Writer, labels []string) (reportWriter, error) {
 	w := csv.NewWriter(out)
+	w.UseCRLF = true
 	header := append(append([]string{"start"}, labels...), "meter", "used", "held", "calls")
 	return reportWriter{
 		row: func(row *budgetv1.UsageRow) error {

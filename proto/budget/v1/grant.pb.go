@@ -44,7 +44,11 @@ type Grant struct {
 	// name.
 	Priority int32 `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Why: at most 1,024 bytes. May be empty.
-	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What the quota counts, such as "cost". A request need not state it; one that
+	// states another is refused. Empty in an answer: the account has no such quota
+	// any more.
+	Meter         string `protobuf:"bytes,9,opt,name=meter,proto3" json:"meter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +135,13 @@ func (x *Grant) GetPriority() int32 {
 func (x *Grant) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *Grant) GetMeter() string {
+	if x != nil {
+		return x.Meter
 	}
 	return ""
 }
@@ -444,7 +455,7 @@ var File_budget_v1_grant_proto protoreflect.FileDescriptor
 
 const file_budget_v1_grant_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/grant.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x01\n" +
+	"\x15budget/v1/grant.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x02\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x14\n" +
@@ -453,7 +464,8 @@ const file_budget_v1_grant_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
 	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
 	"\bpriority\x18\a \x01(\x05R\bpriority\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\"S\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x14\n" +
+	"\x05meter\x18\t \x01(\tR\x05meter\"S\n" +
 	"\x0fAddGrantRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12&\n" +
 	"\x05grant\x18\x02 \x01(\v2\x10.budget.v1.GrantR\x05grant\"a\n" +

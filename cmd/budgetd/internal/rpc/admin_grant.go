@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -13,9 +14,10 @@ import (
 	"github.com/budgetd/budgetd/quota/policystore"
 )
 
-func grantOut(g quota.Grant) *budgetv1.Grant {
+func (a *admin) grantOut(account string, g quota.Grant) *budgetv1.Grant {
 	return &budgetv1.Grant{
-		Name: g.Name, Limit: g.Limit, Scope: g.Scope, Amount: int64(g.Amount),
+		Meter: string(a.meterOf(account, g.Limit)),
+		Name:  g.Name, Limit: g.Limit, Scope: g.Scope, Amount: int64(g.Amount),
 		From: timeOut(g.From), Until: timeOut(g.Until), Priority: int32(g.Priority), Reason: g.Reason,
 	}
 }
@@ -40,9 +42,12 @@ func (a *admin) AddGrant(ctx context.Context, request *connect.Request[budgetv1.
 	if g.Until, err = instantIn("grant.until", m.Grant.Until); err != nil {
 		return nil, err
 	}
-	if g.Money, err = a.countsMoney(ctx, m.Account, g.Limit); err != nil {
-		return nil, err
+	a.follow(ctx)
+	meter := a.meterOf(m.Account, g.Limit)
+	if stated := m.Grant.Meter; stated != "" && meter != "" && stated != string(meter) {
+		return nil, invalid(&budgetv1.InvalidField{Field: "grant.meter", Problem: fmt.Sprintf("%.64q is not what the quota counts", stated), Bound: string(meter)})
 	}
+	g.Money = meter == quota.MeterCost
 	if err := g.Validate(); err != nil {
 		return nil, a.failed(ctx, err, "grant")
 	}
@@ -59,23 +64,22 @@ func (a *admin) AddGrant(ctx context.Context, request *connect.Request[budgetv1.
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&budgetv1.AddGrantResponse{Grant: grantOut(kept), PolicyVersion: change.Version}), nil
+	return connect.NewResponse(&budgetv1.AddGrantResponse{Grant: a.grantOut(m.Account, kept), PolicyVersion: change.Version}), nil
 }
 
-// countsMoney says whether the account's quota counts cost. What it is not sure
-// of, the store finds out.
-func (a *admin) countsMoney(ctx context.Context, account, limit string) (bool, error) {
-	a.follow(ctx)
+// meterOf is what the account's quota counts; "" when this node knows no such
+// quota, which the store then finds out.
+func (a *admin) meterOf(account, limit string) quota.Meter {
 	limits, err := a.broker.Policies.Current().Limits(account)
 	if err != nil {
-		return false, unknownAccount(account)
+		return ""
 	}
 	for _, l := range limits {
-		if l.Pool == "" && l.Limit.Name == limit {
-			return l.Limit.Meter == quota.MeterCost, nil
+		if l.Pool == "" && l.Limit.Name == limit && l.Limit.Kind == quota.KindQuota {
+			return l.Limit.Meter
 		}
 	}
-	return false, nil
+	return ""
 }
 
 // grant reads a grant as it is kept.
@@ -107,7 +111,7 @@ func (a *admin) sameGrant(ctx context.Context, account string, g quota.Grant) (*
 	if err != nil {
 		return nil, a.failed(ctx, err, "")
 	}
-	return connect.NewResponse(&budgetv1.AddGrantResponse{Grant: grantOut(kept), PolicyVersion: version}), nil
+	return connect.NewResponse(&budgetv1.AddGrantResponse{Grant: a.grantOut(account, kept), PolicyVersion: version}), nil
 }
 
 // grantFault has the names of the request's fields for those of the domain.
@@ -157,7 +161,7 @@ func (a *admin) ListGrants(ctx context.Context, request *connect.Request[budgetv
 	slices.SortFunc(grants, quota.Grant.Compare)
 	answer := &budgetv1.ListGrantsResponse{}
 	for _, g := range grants {
-		answer.Grants = append(answer.Grants, grantOut(g))
+		answer.Grants = append(answer.Grants, a.grantOut(account.Name, g))
 	}
 	return connect.NewResponse(answer), nil
 }

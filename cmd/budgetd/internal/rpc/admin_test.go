@@ -183,6 +183,7 @@ func TestAdminBadInput(t *testing.T) {
 		{"Admin/RevokeKey", `{}`, "id"},
 		{"Admin/AddGrant", `{"account":"small"}`, "grant"},
 		{"Admin/AddGrant", `{"account":"small","grant":{"name":"g","limit":"pages"}}`, "grant.amount"},
+		{"Admin/AddGrant", `{"account":"small","grant":{"name":"g","limit":"pages","amount":"5","meter":"tokens"}}`, "grant.meter"},
 		{"Admin/AddGrant", `{"account":"small","grant":{"name":"g","limit":"none","amount":"5"}}`, "grant.limit"},
 		{"Admin/AddGrant", `{"account":"small","grant":{"name":"g","limit":"pages","amount":"5","scope":"team=a"}}`, "grant.scope"},
 		{"Admin/AddGrant", `{"account":"small","grant":{"name":"g","limit":"pages","amount":"5","priority":101}}`, "grant.priority"},
