@@ -36,9 +36,10 @@ type Plan struct {
 // Part is what an engine reads at once. All rows of a part come before those of
 // the next.
 type Part struct {
-	Whole Span   // all of it
-	Days  Span   // what is read by the day; empty if From is not before To
-	Hours []Span // what is read by the hour
+	Whole Span      // all of it
+	Start time.Time // of all its rows; zero if they differ
+	Days  Span      // what is read by the day; empty if From is not before To
+	Hours []Span    // what is read by the hour
 }
 
 // NewPlan checks the query and returns its plan. The error wraps
@@ -66,7 +67,9 @@ func NewPlan(query ledger.ReportQuery) (*Plan, error) {
 func (p *Plan) Parts() iter.Seq[Part] {
 	return func(yield func(Part) bool) {
 		if p.Grain == ledger.GrainTotal {
-			yield(split(p.span))
+			part := split(p.span)
+			part.Start = p.Start
+			yield(part)
 			return
 		}
 		from := p.span.From
@@ -76,6 +79,9 @@ func (p *Plan) Parts() iter.Seq[Part] {
 				whole.To = p.span.To
 			}
 			part := Part{Whole: whole, Days: whole}
+			if units == 1 {
+				part.Start = whole.From
+			}
 			if p.Grain == ledger.GrainHour {
 				part.Days, part.Hours = Span{}, []Span{whole}
 			}

@@ -44,6 +44,9 @@ func TestPartsCoverTheSpanOnce(t *testing.T) {
 		var parts []string
 		for part := range p.Parts() {
 			const layout = "02T15"
+			if one := c.grain == ledger.GrainTotal || len(parts) == 0; one != !part.Start.IsZero() {
+				t.Errorf("%s from %s to %s: part %d starts at %s", c.grain, c.from, c.to, len(parts), part.Start)
+			}
 			var got []string
 			if part.ReadsDays() {
 				got = append(got, "days "+part.Days.From.Format(layout)+" "+part.Days.To.Format(layout))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,64 +52,96 @@ var questions = []struct {
 // month is the second of the sample's.
 var month = ledger.MonthOf(first).AddDate(0, 1, 0)
 
-// notices collects what a server says beside its answers: the plans.
-type notices struct {
-	mu   sync.Mutex
-	text strings.Builder
+// session is a ledger of its own on one connection, whose server says beside
+// its answers what it did.
+type session struct {
+	*pgledger.Ledger
+	mu    sync.Mutex
+	plans strings.Builder
+	spent time.Duration // processor time of the server
 }
 
-func (n *notices) take() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	text := n.text.String()
-	n.text.Reset()
-	return text
+// take returns what was said since the last take.
+func (s *session) take() (plans string, spent time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	plans, spent = s.plans.String(), s.spent
+	s.plans.Reset()
+	s.spent = 0
+	return plans, spent
 }
 
-// open generates a ledger, rolls it up and opens it. With explained sessions
-// say how they executed each statement.
-func open(tb testing.TB, count int, explained bool) (*pgledger.Ledger, *pgxpool.Pool, *notices) {
+// rusage is how a server with log_executor_stats says what a statement took.
+var rusage = regexp.MustCompile(`([0-9.]+) s user, ([0-9.]+) s system, [0-9.]+ s elapsed`)
+
+func (s *session) hear(_ *pgconn.PgConn, notice *pgconn.Notice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.Contains(notice.Message, "plan:") {
+		s.plans.WriteString(notice.Message + "\n")
+	}
+	if spent := rusage.FindStringSubmatch(notice.Detail); spent != nil {
+		for _, text := range spent[1:] {
+			if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+				s.spent += time.Duration(seconds * float64(time.Second))
+			}
+		}
+	}
+}
+
+// listen opens a session with these settings.
+func listen(tb testing.TB, dsn, settings string) (*session, *pgxpool.Pool) {
 	tb.Helper()
-	server := servers.NewPostgres(tb, "shared_buffers=1GB", "max_wal_size=8GB", "maintenance_work_mem=256MB")
-	generate(tb, server.DSN(), count)
-	config, err := pgxpool.ParseConfig(server.DSN())
+	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	said := &notices{}
-	if explained {
-		config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
-			said.mu.Lock()
-			defer said.mu.Unlock()
-			said.text.WriteString(notice.Message + "\n")
-		}
-		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
-				SET auto_explain.log_buffers = on; SET client_min_messages = log`)
-			return err
-		}
+	s := &session{}
+	config.MaxConns = 1
+	config.ConnConfig.OnNotice = s.hear
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, settings)
+		return err
 	}
 	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(pool.Close)
-	l, err := pgledger.New(tb.Context(), pool, end)
-	if err != nil {
+	if s.Ledger, err = pgledger.New(tb.Context(), pool, end); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { l.Close() })
+	tb.Cleanup(func() { s.Close() })
+	return s, pool
+}
 
+const (
+	ordinary = `SELECT 1`
+	// One process does it all, so that its processor time is the whole cost,
+	// whatever else the machine does.
+	counted   = `SET max_parallel_workers_per_gather = 0; SET log_executor_stats = on; SET client_min_messages = log`
+	explained = `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
+		SET auto_explain.log_buffers = on; SET client_min_messages = log`
+)
+
+// open generates a ledger and rolls it up.
+func open(tb testing.TB, count int) (dsn string) {
+	tb.Helper()
+	server := servers.NewPostgres(tb, "shared_buffers=1GB", "max_wal_size=8GB", "maintenance_work_mem=256MB")
+	generate(tb, server.DSN(), count)
+	roller, pool := listen(tb, server.DSN(), counted)
 	start, rolled := time.Now(), 0
 	for more := true; more; {
-		done, err := l.Maintain(tb.Context(), end, 0)
+		done, err := roller.Maintain(tb.Context(), end, 0)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		rolled, more = rolled+done.Rolled, done.More
 	}
 	took := time.Since(start)
-	tb.Logf("%-16s %s, %d deltas, %.0f a second", "rolling up", took.Round(time.Millisecond), rolled, float64(rolled)/took.Seconds())
+	_, spent := roller.take()
+	tb.Logf("%-16s %s, %d deltas, %.0f a second, %.0f a second of processor time", "rolling up", took.Round(time.Millisecond),
+		rolled, float64(rolled)/took.Seconds(), float64(rolled)/spent.Seconds())
 	if _, err := pool.Exec(tb.Context(), `VACUUM (ANALYZE)`); err != nil {
 		tb.Fatal(err)
 	}
@@ -126,12 +160,11 @@ func open(tb testing.TB, count int, explained bool) (*pgledger.Ledger, *pgxpool.
 	}); err != nil {
 		tb.Fatal(err)
 	}
-	said.take()
-	return l, pool, said
+	return server.DSN()
 }
 
 // all reads every page.
-func all(tb testing.TB, l *pgledger.Ledger, q ledger.ReportQuery) (rows []ledger.ReportRow) {
+func all(tb testing.TB, l ledger.Reader, q ledger.ReportQuery) (rows []ledger.ReportRow) {
 	tb.Helper()
 	q.Limit = ledger.MaxPage
 	for {
@@ -152,38 +185,47 @@ func BenchmarkReports(b *testing.B) {
 	if *closings < 1 || *closings > 100_000_000 {
 		b.Fatalf("-closings: %d is not between 1 and 100,000,000", *closings)
 	}
-	l, pool, said := open(b, *closings, *plans)
-	for _, question := range questions {
-		b.Run(question.name, func(b *testing.B) {
+	dsn := open(b, *closings)
+	l, _ := listen(b, dsn, ordinary)
+	meter, raw := listen(b, dsn, counted)
+	planner, _ := listen(b, dsn, explained)
+	measure := func(name string, ask func(testing.TB, *session) int) {
+		b.Run(name, func(b *testing.B) {
 			rows := 0
 			for b.Loop() {
-				rows = len(all(b, l, question.query))
+				rows = ask(b, l)
 			}
-			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms")
 			b.ReportMetric(float64(rows), "rows")
-			if *plans {
-				said.take()
-				all(b, l, question.query)
-				fmt.Printf("%s\n%s\n", question.name, said.take())
-			}
+			meter.take()
+			ask(b, meter)
+			_, spent := meter.take()
+			b.ReportMetric(float64(spent.Microseconds())/1000, "cpu-ms")
 		})
 	}
-	b.Run("every day, set and meter of an account, in pages", func(b *testing.B) {
-		rows := 0
-		for b.Loop() {
-			rows = len(all(b, l, ledger.ReportQuery{Account: "account-3", From: first, To: end, Grain: ledger.GrainDay, GroupBy: []string{"key", "model", "route", "team"}}))
+	for _, question := range questions {
+		measure(question.name, func(tb testing.TB, s *session) int { return len(all(tb, s, question.query)) })
+		if *plans {
+			planner.take()
+			all(b, planner, question.query)
+			plan, _ := planner.take()
+			fmt.Printf("%s\n%s\n", question.name, plan)
 		}
-		b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms")
-		b.ReportMetric(float64(rows), "rows")
-		said.take()
+	}
+	measure("every day, set and meter of an account, in pages", func(tb testing.TB, s *session) int {
+		return len(all(tb, s, ledger.ReportQuery{
+			Account: "account-3", From: first, To: end, Grain: ledger.GrainDay, GroupBy: []string{"key", "model", "route", "team"},
+		}))
 	})
 	b.Run("month by model from entries, for comparison", func(b *testing.B) {
+		meter.take()
 		for b.Loop() {
-			if _, err := pool.Exec(b.Context(), sumOfEntries, month); err != nil {
+			if _, err := raw.Exec(b.Context(), sumOfEntries, month); err != nil {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms")
+		_, spent := meter.take()
+		b.ReportMetric(float64(spent.Microseconds())/1000/float64(b.N), "cpu-ms")
 	})
 }
 
@@ -197,7 +239,7 @@ const sumOfEntries = `SELECT c.labels ->> 'model' AS model, u.meter, sum(e.amoun
 // books add up, and reports say what the entries do.
 func TestSampleIsALedger(t *testing.T) {
 	const count = 3000
-	l, pool, _ := open(t, count, false)
+	l, pool := listen(t, open(t, count), ordinary)
 	for account := range accounts {
 		if found, err := l.CheckSums(t.Context(), fmt.Sprint("account-", account)); err != nil || len(found) > 0 {
 			t.Errorf("the books of account %d: %+v, %v", account, found, err)
