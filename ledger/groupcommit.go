@@ -15,8 +15,12 @@ import (
 const (
 	DefaultMaxBatch      = 512
 	DefaultMaxQueue      = 8192
+	DefaultParallel      = 2
 	DefaultAppendTimeout = 10 * time.Second
 )
+
+// MaxParallel is how many transactions a [GroupCommitter] has under way at most.
+const MaxParallel = 8
 
 // GroupConfig is how a [GroupCommitter] gathers closings. The zero value takes
 // the defaults.
@@ -33,6 +37,11 @@ type GroupConfig struct {
 	// load a batch is what was queued while the one before was committing, and
 	// without load there is nobody to wait for.
 	MaxDelay time.Duration
+	// Parallel is how many transactions may be under way, 1 to MaxParallel; 0 is
+	// DefaultParallel. A further one begins only when a full batch waits: while
+	// one waits for the disk another is written, and few callers are not spread
+	// over more transactions than they need.
+	Parallel int
 	// AppendTimeout bounds one transaction; 0 is DefaultAppendTimeout.
 	AppendTimeout time.Duration
 	// Metrics is where the committer registers its metrics; nil is nowhere.
@@ -40,8 +49,8 @@ type GroupConfig struct {
 }
 
 // GroupCommitter turns concurrent Appends into few transactions of many
-// closings, one transaction at a time: a commit costs a flush of the disk
-// however many closings it has. It is an [Appender], safe for concurrent use.
+// closings: a commit costs a flush of the disk however many closings it has. It
+// is an [Appender], safe for concurrent use.
 //
 // A call waits until the transaction that has its closings is committed. When
 // its context ends first it returns an error that wraps [ErrUnavailable] and
@@ -55,12 +64,14 @@ type GroupCommitter struct {
 	config  GroupConfig
 	metrics groupMetrics
 
-	mu      sync.Mutex
-	queue   []*waiting
-	queued  int // closings in queue
-	closed  bool
-	changed chan struct{} // has a token when queue or closed changed
-	stopped chan struct{} // closed when the last batch is done
+	mu       sync.Mutex
+	queue    []*waiting
+	queued   int // closings in queue
+	underway int // transactions
+	last     int // calls of the last transaction that ended
+	closed   bool
+	changed  chan struct{} // has a token when there may be something to take
+	stopped  chan struct{} // closed when the last batch is done
 }
 
 var _ Appender = (*GroupCommitter)(nil)
@@ -86,6 +97,9 @@ func NewGroupCommitter(next Appender, config GroupConfig) (*GroupCommitter, erro
 	if config.MaxQueue == 0 {
 		config.MaxQueue = max(DefaultMaxQueue, config.MaxBatch)
 	}
+	if config.Parallel == 0 {
+		config.Parallel = DefaultParallel
+	}
 	if config.AppendTimeout == 0 {
 		config.AppendTimeout = DefaultAppendTimeout
 	}
@@ -96,6 +110,8 @@ func NewGroupCommitter(next Appender, config GroupConfig) (*GroupCommitter, erro
 		return nil, fmt.Errorf("group commit: max_queue: %d is less than max_batch, %d", config.MaxQueue, config.MaxBatch)
 	case config.MaxDelay < 0 || config.MaxDelay > time.Second:
 		return nil, fmt.Errorf("group commit: max_delay: %s is not between 0 and 1s", config.MaxDelay)
+	case config.Parallel < 1 || config.Parallel > MaxParallel:
+		return nil, fmt.Errorf("group commit: parallel: %d is not between 1 and %d", config.Parallel, MaxParallel)
 	case config.AppendTimeout < 0:
 		return nil, fmt.Errorf("group commit: append_timeout: %s is negative", config.AppendTimeout)
 	}
@@ -159,11 +175,13 @@ func (g *GroupCommitter) enqueue(w *waiting) error {
 	case g.queued > 0 && g.queued+len(w.closings) > g.config.MaxQueue:
 		return ErrBusy
 	}
+	before := g.queued
 	g.queue = append(g.queue, w)
 	g.queued += len(w.closings)
-	// Wake the committer for the first that waits; also for later ones where
-	// it waits for a batch to fill.
-	if len(g.queue) == 1 || g.config.MaxDelay > 0 {
+	// Wake the committer for the first that waits and for a batch that is full;
+	// also for those between where it waits for a batch to fill.
+	full := before < g.config.MaxBatch && g.queued >= g.config.MaxBatch
+	if len(g.queue) == 1 || full || g.config.MaxDelay > 0 {
 		g.signal()
 	}
 	return nil
@@ -191,32 +209,43 @@ func (g *GroupCommitter) Close() error {
 
 func (g *GroupCommitter) run() {
 	defer close(g.stopped)
-	last := 0 // calls in the last batch
-	for {
-		batch := g.take(last)
-		if batch == nil {
-			return
-		}
-		last = len(batch)
-		if err := g.commit(batch); errors.Is(err, ErrUnavailable) {
-			g.failIfClosed(err)
-		}
+	var underway sync.WaitGroup
+	defer underway.Wait()
+	for batch := g.take(); batch != nil; batch = g.take() {
+		underway.Go(func() {
+			err := g.commit(batch)
+			g.ended(len(batch), err)
+		})
 	}
 }
 
+// ended notes that a transaction of so many calls has ended.
+func (g *GroupCommitter) ended(calls int, err error) {
+	g.mu.Lock()
+	g.underway--
+	g.last = calls
+	g.mu.Unlock()
+	if errors.Is(err, ErrUnavailable) {
+		g.failIfClosed(err)
+	}
+	g.signal()
+}
+
 // take waits for calls and returns a batch of them, or nil at the end.
-func (g *GroupCommitter) take(last int) []*waiting {
+func (g *GroupCommitter) take() []*waiting {
 	for {
 		g.mu.Lock()
-		queued, closed := g.queued, g.closed
+		queued, closed, last := g.queued, g.closed, g.last
+		idle := g.underway == 0
+		full := g.underway < g.config.Parallel && queued >= g.config.MaxBatch
 		g.mu.Unlock()
 		switch {
-		case queued > 0:
+		case queued > 0 && (idle || full):
 			if !closed {
 				g.gather(last)
 			}
 			return g.cut()
-		case closed:
+		case closed && queued == 0:
 			return nil
 		}
 		<-g.changed
@@ -274,7 +303,7 @@ func (g *GroupCommitter) waitingClosings() int {
 }
 
 // cut takes the first calls off the queue, up to MaxBatch closings, but one
-// call at least.
+// call at least if there is one.
 func (g *GroupCommitter) cut() []*waiting {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -286,7 +315,11 @@ func (g *GroupCommitter) cut() []*waiting {
 		calls++
 		closings += len(w.closings)
 	}
+	if calls == 0 {
+		return nil // failIfClosed was here
+	}
 	batch := g.queue[:calls:calls]
+	g.underway++
 	g.queue = g.queue[calls:]
 	if len(g.queue) == 0 {
 		g.queue = nil // let go of the memory of a burst

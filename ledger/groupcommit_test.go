@@ -182,7 +182,7 @@ func used(t *testing.T, l ledger.Ledger) quota.Amount {
 func TestABatchIsWhatQueuedMeanwhile(t *testing.T) {
 	l := engine(t)
 	gate := newGate(l)
-	g, registry := group(t, gate, ledger.GroupConfig{MaxBatch: 8})
+	g, registry := group(t, gate, ledger.GroupConfig{Parallel: 1, MaxBatch: 8})
 	var callers sync.WaitGroup
 	appendOne := func(number int) {
 		verdicts, err := g.Append(t.Context(), []ledger.Closing{closing(number)})
@@ -222,9 +222,52 @@ func TestABatchIsWhatQueuedMeanwhile(t *testing.T) {
 	}
 }
 
+// A further transaction begins only for a full batch, and no more than Parallel
+// are under way.
+func TestTransactionsInParallel(t *testing.T) {
+	gate := newGate(engine(t))
+	g, registry := group(t, gate, ledger.GroupConfig{MaxBatch: 2, Parallel: 2})
+	defer closeAll(t, g)
+	var wait sync.WaitGroup
+	call := func(number int) {
+		wait.Go(func() {
+			if _, err := g.Append(context.Background(), []ledger.Closing{closing(number)}); err != nil {
+				t.Errorf("closing %d: %v", number, err)
+			}
+		})
+	}
+	begins := func(want int) {
+		t.Helper()
+		if got := <-gate.begun; got != want {
+			t.Errorf("a transaction of %d closings, want %d", got, want)
+		}
+	}
+	call(0)
+	begins(1)
+	call(1) // not a full batch: it waits for the transaction under way
+	awaitQueue(t, registry, 1)
+	call(2)
+	begins(2) // beside the first
+	for number := 3; number < 7; number++ {
+		call(number)
+	}
+	awaitQueue(t, registry, 4) // two full batches, and no room for a third transaction
+	select {
+	case closings := <-gate.begun:
+		t.Errorf("a third transaction, of %d closings", closings)
+	case gate.pass <- nil:
+		begins(2)
+	}
+	gate.pass <- nil
+	begins(2)
+	gate.pass <- nil
+	gate.pass <- nil
+	wait.Wait()
+}
+
 func TestACallStaysTogether(t *testing.T) {
 	gate := newGate(engine(t))
-	g, registry := group(t, gate, ledger.GroupConfig{MaxBatch: 4, MaxQueue: 100})
+	g, registry := group(t, gate, ledger.GroupConfig{Parallel: 1, MaxBatch: 4, MaxQueue: 100})
 	call := func(first, count int) func() {
 		return func() {
 			var closings []ledger.Closing
@@ -260,7 +303,7 @@ func TestACallStaysTogether(t *testing.T) {
 func TestAFullQueueIsBusy(t *testing.T) {
 	l := engine(t)
 	gate := newGate(l)
-	g, registry := group(t, gate, ledger.GroupConfig{MaxBatch: 2, MaxQueue: 3})
+	g, registry := group(t, gate, ledger.GroupConfig{Parallel: 1, MaxBatch: 2, MaxQueue: 3})
 	var callers sync.WaitGroup
 	for number := range 4 {
 		callers.Go(func() {
@@ -404,7 +447,7 @@ func TestARefusedCallFailsAlone(t *testing.T) {
 func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	l := engine(t)
 	gate := newGate(l)
-	g, registry := group(t, gate, ledger.GroupConfig{MaxBatch: 2})
+	g, registry := group(t, gate, ledger.GroupConfig{Parallel: 1, MaxBatch: 2})
 	var callers sync.WaitGroup
 	for number := range 7 {
 		callers.Go(func() {
@@ -436,7 +479,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 func TestAnUnavailableLedger(t *testing.T) {
 	l := engine(t)
 	gate := newGate(l)
-	g, registry := group(t, gate, ledger.GroupConfig{MaxBatch: 2})
+	g, registry := group(t, gate, ledger.GroupConfig{Parallel: 1, MaxBatch: 2})
 	away := fmt.Errorf("%w: away", ledger.ErrUnavailable)
 	failed := make(chan error, 9)
 	call := func(number int) {

@@ -28,16 +28,18 @@ type books struct {
 func (a *App) openLedger(ctx context.Context, stores *Stores, clock func() time.Time) (books, error) {
 	var engine ledger.Ledger
 	var err error
+	parallel := ledger.DefaultParallel
 	if stores.pool != nil {
 		engine, err = pgledger.New(ctx, stores.pool, clock())
 	} else {
+		parallel = 1 // as SQLite
 		engine, err = sqliteledger.Open(ctx, sqliteledger.Config{Path: stores.path, BusyTimeout: busyTimeout})
 	}
 	if err != nil {
 		return books{}, fmt.Errorf("%s: %w", stores.Where, err)
 	}
 	a.opened("the ledger", engine.Close)
-	committer, err := ledger.NewGroupCommitter(engine, ledger.GroupConfig{MaxQueue: a.config.LedgerQueue, Metrics: a.registry})
+	committer, err := ledger.NewGroupCommitter(engine, ledger.GroupConfig{MaxQueue: a.config.LedgerQueue, Parallel: parallel, Metrics: a.registry})
 	if err != nil {
 		return books{}, err
 	}
