@@ -1,13 +1,11 @@
-package pgledger_test
+package bench
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +14,9 @@ import (
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
 )
+
+// start is the instant of everything.
+var start = time.Date(2026, time.November, 15, 12, 0, 0, 0, time.UTC)
 
 // workload makes closings as a broker does: a quota and two totals each, 350
 // sets of labels, an outcome of a few hundred bytes, 16 accounts. Few closings
@@ -51,8 +52,9 @@ func (w *workload) closings(count int) []ledger.Closing {
 }
 
 // bare writes the same rows with the fewest statements that can: multi-row
-// inserts of closings, entries and deltas, and an update of the usage rows by
-// the summed differences. It looks at nothing: no ranks, no winners, no order.
+// inserts of closings, entries and deltas, the row that says what changed, and
+// an update of the usage rows by the summed differences. It looks at nothing:
+// no ranks, no winners, no order.
 type bare struct {
 	conn *pgx.Conn
 }
@@ -64,13 +66,14 @@ SELECT '2026-11-01', a, r, 2, 1, false, false, $3, $3, r, p, l::jsonb, o FROM un
 SELECT '2026-11-01', a, r, s, u, d FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::uuid[], $5::bigint[]) AS t (a, r, s, u, d)`
 	bareDeltas = `INSERT INTO usage_deltas (hour, used, held, calls, labels, account, meter)
 SELECT $1, u, 0, c, l, a, m FROM unnest($2::bigint[], $3::bigint[], $4::uuid[], $5::text[], $6::text[]) AS t (u, c, l, a, m)`
-	bareUsage = `INSERT INTO usage AS kept (id, account, limit_id, scope, period, meter, used, version)
+	bareChanges = `INSERT INTO usage_changes (usage_ids) VALUES ($1)`
+	bareUsage   = `INSERT INTO usage AS kept (id, account, limit_id, scope, period, meter, used, version)
 SELECT i, a, l, s, p, m, d, 1 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) AS t (i, a, l, s, p, m, d)
 ON CONFLICT (id) DO UPDATE SET used = kept.used + excluded.used, version = kept.version + 1`
 )
 
-// rows are the arguments of the four statements.
-type rows struct{ closings, entries, deltas, usage []any }
+// rows are the arguments of the statements.
+type rows struct{ closings, entries, deltas, changes, usage []any }
 
 // prepare turns closings into rows, which is not part of what is measured.
 func (bare) prepare(closings []ledger.Closing) rows {
@@ -95,7 +98,7 @@ func (bare) prepare(closings []ledger.Closing) rows {
 			entryAccount = append(entryAccount, c.Account)
 			entryReservation = append(entryReservation, id)
 			sequence = append(sequence, int32(i+1))
-			row = append(row, rowID(line.Key(c.Account)))
+			row = append(row, pgtype.UUID{Bytes: line.Key(c.Account).ID(), Valid: true})
 			amount = append(amount, int64(line.Amount))
 			sums[line.Key(c.Account)] += int64(line.Amount)
 			if line.Limit == "" {
@@ -117,7 +120,7 @@ func (bare) prepare(closings []ledger.Closing) rows {
 	var accounts, limit, scope, period, meter pgtype.FlatArray[string]
 	var sum pgtype.FlatArray[int64]
 	for key, total := range sums {
-		id = append(id, rowID(key))
+		id = append(id, pgtype.UUID{Bytes: key.ID(), Valid: true})
 		accounts, limit, scope = append(accounts, key.Account), append(limit, key.Limit), append(scope, key.Scope)
 		period, meter, sum = append(period, key.Period), append(meter, string(key.Meter)), append(sum, total)
 	}
@@ -125,6 +128,7 @@ func (bare) prepare(closings []ledger.Closing) rows {
 		closings: []any{account, reservation, start, price, labels, outcome},
 		entries:  []any{entryAccount, entryReservation, sequence, row, amount},
 		deltas:   []any{start.Truncate(time.Hour), used, calls, sets, deltaAccount, deltaMeter},
+		changes:  []any{id},
 		usage:    []any{id, accounts, limit, scope, period, meter, sum},
 	}
 }
@@ -136,104 +140,8 @@ func (b bare) write(ctx context.Context, r rows) error {
 	batch.Queue(bareClosings, r.closings...)
 	batch.Queue(bareEntries, r.entries...)
 	batch.Queue(bareDeltas, r.deltas...)
+	batch.Queue(bareChanges, r.changes...)
 	batch.Queue(bareUsage, r.usage...)
 	batch.Queue("COMMIT")
 	return b.conn.SendBatch(ctx, batch).Close()
-}
-
-// BenchmarkAppend measures ledger.Append against the bare inserts of the same
-// rows, in turns, in the same run: their ratio is what counts, as the disk and
-// the machine drift.
-func BenchmarkAppend(b *testing.B) {
-	for _, size := range []int{1, 100, 500} {
-		b.Run(fmt.Sprintf("closings=%d", size), func(b *testing.B) {
-			d := fresh(b)
-			l := open(b, d.pool(b, ""))
-			defer l.Close()
-			conn, err := pgx.Connect(b.Context(), d.dsn)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer conn.Close(context.Background())
-			base, w := bare{conn}, newWorkload()
-			call := func() { mustAppend(b, l, w.closings(size)...) }
-			insert := func(r rows) {
-				if err := base.write(b.Context(), r); err != nil {
-					b.Fatal(err)
-				}
-			}
-			call() // prepares the statements and makes the usage rows
-			insert(base.prepare(w.closings(size)))
-
-			var appends, inserts stopwatch
-			for b.Loop() {
-				closings := w.closings(size)
-				prepared := base.prepare(w.closings(size))
-				appends.run(func() { mustAppend(b, l, closings...) })
-				inserts.run(func() { insert(prepared) })
-			}
-			report(b, size, &appends, &inserts)
-		})
-	}
-}
-
-// BenchmarkGroupCommit measures the group commit under many callers of one
-// closing each, against one connection that writes bare batches of the size
-// that so many callers could fill at best.
-func BenchmarkGroupCommit(b *testing.B) {
-	for _, c := range []struct{ callers, batch int }{{64, 64}, {2000, 500}} {
-		b.Run(fmt.Sprintf("callers=%d", c.callers), func(b *testing.B) {
-			d := fresh(b)
-			l := open(b, d.pool(b, ""))
-			defer l.Close()
-			conn, err := pgx.Connect(b.Context(), d.dsn)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer conn.Close(context.Background())
-			group, err := ledger.NewGroupCommitter(l, ledger.GroupConfig{MaxBatch: 500})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer group.Close()
-			base, w := bare{conn}, newWorkload()
-			size := 8 * c.callers // closings of one turn
-			together := func(closings []ledger.Closing) {
-				var wait sync.WaitGroup
-				each := len(closings) / c.callers
-				for caller := range c.callers {
-					wait.Go(func() {
-						for _, one := range closings[caller*each : (caller+1)*each] {
-							mustAppend(b, group, one)
-						}
-					})
-				}
-				wait.Wait()
-			}
-			split := func(closings []ledger.Closing) (batches []rows) {
-				for at := 0; at < len(closings); at += c.batch {
-					batches = append(batches, base.prepare(closings[at:min(at+c.batch, len(closings))]))
-				}
-				return batches
-			}
-			insert := func(batches []rows) {
-				for _, r := range batches {
-					if err := base.write(b.Context(), r); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			together(w.closings(size))
-			insert(split(w.closings(size)))
-
-			var appends, inserts stopwatch
-			for b.Loop() {
-				closings := w.closings(size)
-				batches := split(w.closings(size))
-				appends.run(func() { together(closings) })
-				inserts.run(func() { insert(batches) })
-			}
-			report(b, size, &appends, &inserts)
-		})
-	}
 }
