@@ -68,13 +68,19 @@ type GroupCommitter struct {
 	queue    []*waiting
 	queued   int // closings in queue
 	underway int // transactions
-	last     int // calls of the last transaction that ended
+	last     lastBatch
 	closed   bool
 	changed  chan struct{} // has a token when there may be something to take
 	stopped  chan struct{} // closed when the last batch is done
 }
 
 var _ Appender = (*GroupCommitter)(nil)
+
+// lastBatch is the transaction that ended last.
+type lastBatch struct {
+	took     time.Duration
+	closings int // of it, and of all that waited when it ended
+}
 
 // waiting is one call that waits for its batch.
 type waiting struct {
@@ -213,17 +219,19 @@ func (g *GroupCommitter) run() {
 	defer underway.Wait()
 	for batch := g.take(); batch != nil; batch = g.take() {
 		underway.Go(func() {
+			begun := time.Now()
 			err := g.commit(batch)
-			g.ended(len(batch), err)
+			g.ended(lastBatch{closings: closingsOf(batch), took: time.Since(begun)}, err)
 		})
 	}
 }
 
-// ended notes that a transaction of so many calls has ended.
-func (g *GroupCommitter) ended(calls int, err error) {
+// ended notes that a transaction has ended.
+func (g *GroupCommitter) ended(batch lastBatch, err error) {
 	g.mu.Lock()
 	g.underway--
-	g.last = calls
+	batch.closings += g.queued
+	g.last = batch
 	g.mu.Unlock()
 	if errors.Is(err, ErrUnavailable) {
 		g.failIfClosed(err)
@@ -253,26 +261,24 @@ func (g *GroupCommitter) take() []*waiting {
 }
 
 // gather gives others the time to join a batch that has begun to queue.
-func (g *GroupCommitter) gather(last int) {
+func (g *GroupCommitter) gather(last lastBatch) {
 	if g.config.MaxDelay > 0 {
 		g.waitFull(g.config.MaxDelay)
 		return
 	}
-	if last <= 1 {
-		return
-	}
-	// Those whose batch was committed just now have been woken but may not
-	// have run yet, and busy callers come again at once. Without this, the
-	// first to run would have a transaction almost to itself, every other
-	// time. Yielding costs microseconds; it ends when nobody else comes.
-	const yields = 64
-	for range yields {
-		before := g.waitingClosings()
-		if before >= g.config.MaxBatch {
-			return
+	// Those whose batch was committed just now have been woken but may not have
+	// run yet, and busy callers come again at once. Without this, the first to
+	// run would have a transaction almost to themselves, every other time. It
+	// ends when all are back or nobody comes any more, and costs a tenth of a
+	// transaction at most.
+	enough := min(last.closings, g.config.MaxBatch)
+	begun := time.Now()
+	for grown, before := begun, 0; ; runtime.Gosched() {
+		queued, now := g.waitingClosings(), time.Now()
+		if queued > before {
+			grown, before = now, queued
 		}
-		runtime.Gosched()
-		if g.waitingClosings() == before {
+		if queued >= enough || now.Sub(begun) > last.took/10 || now.Sub(grown) > last.took/50 {
 			return
 		}
 	}
@@ -326,6 +332,13 @@ func (g *GroupCommitter) cut() []*waiting {
 	}
 	g.queued -= closings
 	return batch
+}
+
+func closingsOf(batch []*waiting) (closings int) {
+	for _, w := range batch {
+		closings += len(w.closings)
+	}
+	return closings
 }
 
 // commit appends a batch and answers its calls. It returns the error of the

@@ -65,7 +65,7 @@ func migrate(dsn string) error {
 // that so many callers could fill at best, and against one that writes one
 // closing a transaction, as a ledger without group commit would.
 func BenchmarkAppend(b *testing.B) {
-	for _, c := range []struct{ callers, batch, each int }{{64, 64, 40}, {2000, 500, 8}} {
+	for _, c := range []struct{ callers, batch, each int }{{64, 64, 250}, {2000, 500, 8}} {
 		b.Run(fmt.Sprintf("callers=%d", c.callers), func(b *testing.B) {
 			l := newBooks(b)
 			conn, err := pgx.Connect(b.Context(), l.dsn)
