@@ -198,6 +198,29 @@ func (p *Policy) Allowance(account Account, a Applied, period Period, at time.Ti
 	return allowance
 }
 
+// GrantsLeft returns, by name, what is left of each of the account's grants on
+// one counter of a quota at an instant of the period, of which so much was used:
+// of one that has not started all of it, of one that has ended nothing, and
+// nothing either of one that is not counted yet, as for [Policy.Allowance].
+func (p *Policy) GrantsLeft(account Account, a Applied, period Period, at time.Time, used Amount) map[string]Amount {
+	left := make(map[string]Amount)
+	for i := range account.Grants {
+		if g := &account.Grants[i]; g.Limit == a.Limit.Name && g.Scope == a.Scope {
+			left[g.Name] = 0
+			if !g.Started(at) {
+				left[g.Name] = g.Amount
+			}
+		}
+	}
+	shares := shares(account, a, period, at, p.usesOf)
+	for i, amount := range covered(a.Limit.Max, shares, used) {
+		if s := &shares[i]; !s.fixed {
+			left[s.grant.Name] = s.has - amount
+		}
+	}
+	return left
+}
+
 // shares returns what each grant of the quota has for the period.
 func shares(account Account, a Applied, period Period, at time.Time, usesOf func(grantKey) grantUses) []share {
 	var shares []share

@@ -166,8 +166,11 @@ type Overview struct {
 	Plan    string
 	Limits  []LimitStatus
 	// Totals is what the ledger holds for the account in its current calendar
-	// month, per meter, whatever limits it has.
+	// month, per meter, whatever limits it has; nil with LedgerAway.
 	Totals       quota.Amounts
 	TotalsPeriod quota.Period
 	Degraded     bool // the engine did not answer; levels are missing
+	// LedgerAway: the ledger did not answer. Totals and what is posted are
+	// missing, and so is all of a quota whose Level is not seeded.
+	LedgerAway bool
 }

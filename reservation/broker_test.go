@@ -329,6 +329,35 @@ func TestEngineSilent(t *testing.T) {
 	r.balanced()
 }
 
+// TestOverviewWithoutLedger: what the engine knows is shown, and what only the
+// ledger knows is missing.
+func TestOverviewWithoutLedger(t *testing.T) {
+	r := newRig(t, plainPolicy)
+	r.refund(r.reserve(tokens(400)).Reservation, used(300))
+	r.settled()
+	r.ledger.silent.Store(true)
+	view, err := r.Overview(context.Background(), "acme", nil)
+	if err != nil || !view.LedgerAway || view.Degraded || view.Totals != nil {
+		t.Fatalf("without the ledger: %+v, %v", view, err)
+	}
+	seen := false
+	for _, limit := range view.Limits {
+		if limit.Kind == quota.KindQuota {
+			seen = true
+			if !limit.Level.Seeded || limit.Level.Used != 300 {
+				t.Errorf("quota %s: %+v, want 300 used", limit.Limit, limit.Level)
+			}
+		}
+	}
+	if !seen {
+		t.Error("no quota is shown")
+	}
+	r.engine.silent.Store(true)
+	if _, err := r.Overview(context.Background(), "acme", nil); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("without both: %v, want unavailable", err)
+	}
+}
+
 func TestLostAnswers(t *testing.T) {
 	t.Run("reserve with a key", func(t *testing.T) {
 		r := newRig(t, plainPolicy)

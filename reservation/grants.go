@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,7 +79,9 @@ func (k *GrantKeeper) Keep(ctx context.Context) error {
 	again := k.unsure || now.Sub(k.again) >= againInterval || now.Before(k.again)
 	k.unsure = false
 	uses, err := policy.Settle(now, again, keepRounds, func(asked []quota.Settling) ([]quota.Amount, error) {
-		return k.used(ctx, asked)
+		used, unsure, err := k.broker.periodUse(ctx, asked)
+		k.unsure = k.unsure || unsure
+		return used, err
 	})
 	if len(uses) > 0 {
 		if _, saveErr := k.store.SaveGrantUses(ctx, uses, policy); saveErr != nil {
@@ -91,15 +94,56 @@ func (k *GrantKeeper) Keep(ctx context.Context) error {
 	return err
 }
 
-// used reads what was used of each period: in the ledger, and what only the
-// engine knows of: what waits for the ledger and, of a period that is over,
-// what open reservations still hold. The engine is asked first: what reaches
-// the ledger in between is counted twice rather than not at all, and looked at
-// again.
-func (k *GrantKeeper) used(ctx context.Context, asked []quota.Settling) ([]quota.Amount, error) {
-	levels, err := k.levels(ctx, asked)
+// GrantsLeft returns, by name, what is left of each of the account's grants that
+// are in force: what was used by now, and not what open reservations hold, is
+// taken off.
+//
+// Errors: ErrNotFound (account), ErrUnavailable, ledger errors.
+func (b *Broker) GrantsLeft(ctx context.Context, name string) (map[string]quota.Amount, error) {
+	policy, now := b.Policies.Current(), b.now()
+	account, known := policy.Accounts[name]
+	if !known {
+		return nil, fmt.Errorf("account %q: %w", name, ErrNotFound)
+	}
+	limits, err := policy.Limits(name)
 	if err != nil {
 		return nil, err
+	}
+	counted := map[Counter]bool{}
+	var asked []quota.Settling
+	for i := range account.Grants {
+		g := &account.Grants[i]
+		at := slices.IndexFunc(limits, func(a quota.Applied) bool { return a.Pool == "" && a.Limit.Name == g.Limit })
+		if at < 0 {
+			continue
+		}
+		limit := limits[at]
+		limit.Scope = g.Scope
+		if counter := (Counter{Limit: limit.ID, Scope: limit.Scope}); !counted[counter] {
+			counted[counter] = true
+			asked = append(asked, quota.Settling{Account: name, Limit: limit, Period: account.PeriodAt(limit.Limit.Period, now)})
+		}
+	}
+	used, _, err := b.periodUse(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	left := make(map[string]quota.Amount, len(account.Grants))
+	for i := range asked {
+		maps.Copy(left, policy.GrantsLeft(account, asked[i].Limit, asked[i].Period, now, used[i]))
+	}
+	return left, nil
+}
+
+// periodUse reads what was used of each period: in the ledger, and what only the
+// engine knows of: what waits for the ledger and, of a period that is over,
+// what open reservations still hold. The engine is asked first: what reaches
+// the ledger in between is counted twice rather than not at all; unsure says
+// that it may have been.
+func (b *Broker) periodUse(ctx context.Context, asked []quota.Settling) (used []quota.Amount, unsure bool, err error) {
+	levels, err := b.levelsOf(ctx, asked)
+	if err != nil {
+		return nil, false, err
 	}
 	keys := make([]ledger.UsageKey, len(asked))
 	for i, a := range asked {
@@ -107,27 +151,27 @@ func (k *GrantKeeper) used(ctx context.Context, asked []quota.Settling) ([]quota
 	}
 	amounts := make([]quota.Amount, 0, len(asked))
 	for part := range slices.Chunk(keys, ledger.MaxAppend) {
-		rows, err := k.broker.Ledger.Usage(ctx, part)
+		rows, err := b.Ledger.Usage(ctx, part)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for _, row := range rows {
 			level := &levels[len(amounts)]
 			if level.Unposted > 0 && level.Version != row.Version {
-				k.unsure = true
+				unsure = true
 			}
-			used := countable(row.Used) + level.Unposted // three amounts of 53 bits can't leave 64
+			sum := countable(row.Used) + level.Unposted // three amounts of 53 bits can't leave 64
 			if asked[len(amounts)].Over {
-				used += level.Held
+				sum += level.Held
 			}
-			amounts = append(amounts, used)
+			amounts = append(amounts, sum)
 		}
 	}
-	return amounts, nil
+	return amounts, unsure, nil
 }
 
-// levels asks the engine for the counters.
-func (k *GrantKeeper) levels(ctx context.Context, asked []quota.Settling) ([]Level, error) {
+// levelsOf asks the engine for the counters.
+func (b *Broker) levelsOf(ctx context.Context, asked []quota.Settling) ([]Level, error) {
 	byAccount := map[string][]int{}
 	for i, a := range asked {
 		byAccount[a.Account] = append(byAccount[a.Account], i)
@@ -142,7 +186,7 @@ func (k *GrantKeeper) levels(ctx context.Context, asked []quota.Settling) ([]Lev
 				Kind:    quota.KindQuota, Max: a.Limit.Limit.Max, Period: a.Period, OnExpiry: a.Limit.Limit.OnExpiry,
 			}
 		}
-		levels, err := allLevels(ctx, k.broker.Store, account, holds)
+		levels, err := allLevels(ctx, b.Store, account, holds)
 		if err != nil {
 			return nil, fmt.Errorf("what is open of %q: %w", account, err)
 		}

@@ -60,6 +60,7 @@ func TestTopUpOverTheMonths(t *testing.T) {
 		t.Errorf("January allows %d, %d of it granted; want 1500 and 500", got.Max, got.Granted)
 	}
 	r.refund(r.reserve(tokens(1100)).Reservation, used(1100))
+	r.grantLeft("top-up", 400)
 	long := 4 * time.Hour
 	open := r.reserve(reservation.Ask{Account: "acme", Amounts: quota.Amounts{quota.MeterTokens: 300}, Lease: &long})
 	if no := r.refused(tokens(101)); no.Remaining != 100 || no.Max != 1500 {
@@ -80,8 +81,51 @@ func TestTopUpOverTheMonths(t *testing.T) {
 	if got := r.overview(nil)["month"]; got.Max != 1350 || got.Granted != 350 {
 		t.Errorf("February allows %d, %d of it granted; want 1350 and 350: January used 1150", got.Max, got.Granted)
 	}
-	r.reserve(tokens(1350))
+	r.grantLeft("top-up", 350)
+	last := r.reserve(tokens(1350))
 	r.refused(tokens(1))
+	r.grantLeft("top-up", 350) // what is held is not used yet
+	r.refund(last.Reservation, used(1340))
+	r.grantLeft("top-up", 10)
+}
+
+// grantLeft checks what is left of a grant of acme.
+func (r *rig) grantLeft(name string, want quota.Amount) {
+	r.tb.Helper()
+	r.settled()
+	left, err := r.GrantsLeft(context.Background(), "acme")
+	if got, known := left[name]; err != nil || !known || got != want {
+		r.tb.Errorf("left of %s: %v, %v; want %d", name, left, err, want)
+	}
+}
+
+// TestLeftOfGrants: one that comes later has all, one that has ended has nothing,
+// and each counter has its own.
+func TestLeftOfGrants(t *testing.T) {
+	r := newRig(t, `
+plans:
+  pro:
+    quotas:
+      - {name: month, meter: tokens, amount: 1000, period: month}
+      - {name: by-model, meter: tokens, amount: 1000000, period: month, per: [account, model]}
+accounts:
+  acme:
+    plan: pro
+    grants:
+      - {name: first, limit: month, amount: 100, from: 2026-01-01, priority: -1}
+      - {name: rest, limit: month, amount: 300, from: 2026-01-01}
+      - {name: over, limit: month, amount: 70, from: 2026-01-01, until: 2026-01-02}
+      - {name: later, limit: month, amount: 80, from: 2026-01-20}
+      - {name: scoped, limit: by-model, scope: model=m, amount: 90, from: 2026-01-01}
+`)
+	r.at("2026-01-03T00:00:00Z")
+	if err := reservation.NewGrantKeeper(r.Broker, r.policy).Keep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.refund(r.reserve(tokens(1150)).Reservation, used(1150))
+	for name, want := range map[string]quota.Amount{"first": 0, "rest": 250, "over": 0, "later": 80, "scoped": 90} {
+		r.grantLeft(name, want)
+	}
 }
 
 // TestKeeperWaitsForTheEngine: what only the engine knows of counts too, so

@@ -21,9 +21,11 @@ func (b *Broker) Estimate(call estimator.Call) (estimator.Estimate, error) {
 // limit that matches on a label which is not given is shown too; of a scoped
 // limit the one counter that the labels select.
 //
-// While the engine does not answer, levels are missing and Degraded is set.
+// While the engine does not answer, levels are missing and Degraded is set. While
+// the ledger does not, what it has is missing and LedgerAway is set.
 //
-// Errors: *InvalidError (labels), ErrNotFound (account), ledger errors.
+// Errors: *InvalidError (labels), ErrNotFound (account), and ledger errors when
+// neither answers.
 func (b *Broker) Overview(ctx context.Context, account string, labels map[string]string) (Overview, error) {
 	policy := b.Policies.Current()
 	known, ok := policy.Accounts[account]
@@ -66,7 +68,13 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 			view.Limits[i].Level = planned[i].seen(levels[i])
 		}
 	}
-	return view, b.addPosted(ctx, account, holds, &view)
+	if err := b.addPosted(ctx, account, holds, &view); err != nil {
+		if view.Degraded || !errors.Is(err, ledger.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			return Overview{}, err
+		}
+		view.LedgerAway = true
+	}
+	return view, nil
 }
 
 // levels asks the engine for counters, as many at a time as it takes.
@@ -97,10 +105,10 @@ func (b *Broker) addPosted(ctx context.Context, account string, holds []Hold, vi
 	if err != nil {
 		return err
 	}
-	view.Totals = quota.Amounts{}
+	sums := quota.Amounts{}
 	for _, row := range totals {
 		if row.Limit == "" {
-			view.Totals[row.Meter] = row.Used
+			sums[row.Meter] = row.Used
 		}
 	}
 	var keys []ledger.UsageKey
@@ -112,12 +120,14 @@ func (b *Broker) addPosted(ctx context.Context, account string, holds []Hold, vi
 		}
 	}
 	if len(keys) == 0 {
+		view.Totals = sums
 		return nil
 	}
 	rows, err := b.Ledger.Usage(ctx, keys)
 	if err != nil {
 		return err
 	}
+	view.Totals = sums
 	for i, row := range rows {
 		limit := &view.Limits[at[i]]
 		limit.Posted = row.Used

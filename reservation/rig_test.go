@@ -178,6 +178,13 @@ func (l *swappedLedger) Usage(ctx context.Context, keys []ledger.UsageKey) ([]le
 	return l.Ledger.Usage(ctx, keys)
 }
 
+func (l *swappedLedger) AccountUsage(ctx context.Context, account, period string, limit int) ([]ledger.Usage, error) {
+	if l.silent.Load() {
+		return nil, ledger.ErrUnavailable
+	}
+	return l.Ledger.AccountUsage(ctx, account, period, limit)
+}
+
 func (l *swappedLedger) Closing(ctx context.Context, account string, reservation [16]byte, minted time.Time) (ledger.Closing, error) {
 	if l.silent.Load() {
 		return ledger.Closing{}, ledger.ErrUnavailable

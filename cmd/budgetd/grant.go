@@ -102,9 +102,9 @@ func newGrantListCommand(s streams) *cobra.Command {
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, answer.Msg)
 			}
-			t := newTable(s.out, "NAME", "LIMIT", "SCOPE", "AMOUNT", "FROM", "UNTIL", "PRIORITY", "REASON")
+			t := newTable(s.out, "NAME", "LIMIT", "SCOPE", "AMOUNT", "LEFT", "FROM", "UNTIL", "PRIORITY", "REASON")
 			for _, g := range answer.Msg.Grants {
-				t.AppendRow([]any{g.Name, g.Limit, g.Scope, showAmount(g.Meter, g.Amount), showInstant(g.From), showInstant(g.Until), g.Priority, g.Reason})
+				t.AppendRow([]any{g.Name, g.Limit, g.Scope, showAmount(g.Meter, g.Amount), showLeft(g), showInstant(g.From), showInstant(g.Until), g.Priority, g.Reason})
 			}
 			t.Render()
 			return nil
@@ -145,4 +145,11 @@ func newGrantRemoveCommand(s streams) *cobra.Command {
 	}
 	to.addFlags(cmd)
 	return cmd
+}
+
+func showLeft(g *budgetv1.Grant) string {
+	if g.Left == nil {
+		return "-"
+	}
+	return showAmount(g.Meter, g.GetLeft())
 }

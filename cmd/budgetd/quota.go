@@ -56,6 +56,9 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 	if m.Degraded {
 		fmt.Fprintln(s.err, "degraded: the broker's store does not answer; what is left is not known")
 	}
+	if m.LedgerAway {
+		fmt.Fprintln(s.err, "the broker's ledger does not answer; quotas are shown as far as its store knows them")
+	}
 	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "OF", "USED", "HELD", "LEFT", "RESETS")
 	for _, limit := range m.Limits {
 		resets := "-"

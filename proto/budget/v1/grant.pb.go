@@ -48,7 +48,11 @@ type Grant struct {
 	// What the quota counts, such as "cost". A request need not state it; one that
 	// states another is refused. Empty in an answer: the account has no such quota
 	// any more.
-	Meter         string `protobuf:"bytes,9,opt,name=meter,proto3" json:"meter,omitempty"`
+	Meter string `protobuf:"bytes,9,opt,name=meter,proto3" json:"meter,omitempty"`
+	// What is left of it now, in the meter's unit: what was used is taken off, and
+	// not what open reservations hold. Ignored in a request. In an answer only of
+	// ListGrants, and absent there while it can't be read.
+	Left          *int64 `protobuf:"varint,10,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +148,13 @@ func (x *Grant) GetMeter() string {
 		return x.Meter
 	}
 	return ""
+}
+
+func (x *Grant) GetLeft() int64 {
+	if x != nil && x.Left != nil {
+		return *x.Left
+	}
+	return 0
 }
 
 // AddGrantRequest adds a grant. The same grant again changes nothing; another
@@ -455,7 +466,7 @@ var File_budget_v1_grant_proto protoreflect.FileDescriptor
 
 const file_budget_v1_grant_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/grant.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x02\n" +
+	"\x15budget/v1/grant.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x02\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x14\n" +
@@ -465,7 +476,10 @@ const file_budget_v1_grant_proto_rawDesc = "" +
 	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
 	"\bpriority\x18\a \x01(\x05R\bpriority\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x14\n" +
-	"\x05meter\x18\t \x01(\tR\x05meter\"S\n" +
+	"\x05meter\x18\t \x01(\tR\x05meter\x12\x17\n" +
+	"\x04left\x18\n" +
+	" \x01(\x03H\x00R\x04left\x88\x01\x01B\a\n" +
+	"\x05_left\"S\n" +
 	"\x0fAddGrantRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12&\n" +
 	"\x05grant\x18\x02 \x01(\v2\x10.budget.v1.GrantR\x05grant\"a\n" +
@@ -523,6 +537,7 @@ func file_budget_v1_grant_proto_init() {
 	if File_budget_v1_grant_proto != nil {
 		return
 	}
+	file_budget_v1_grant_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

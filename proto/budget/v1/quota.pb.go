@@ -158,7 +158,10 @@ type GetQuotaResponse struct {
 	// something was charged.
 	Totals map[string]int64 `protobuf:"bytes,5,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// The month of totals, by the account's time zone and anchor day.
-	TotalsPeriod  *CalendarPeriod `protobuf:"bytes,6,opt,name=totals_period,json=totalsPeriod,proto3" json:"totals_period,omitempty"`
+	TotalsPeriod *CalendarPeriod `protobuf:"bytes,6,opt,name=totals_period,json=totalsPeriod,proto3" json:"totals_period,omitempty"`
+	// Whether the ledger did not answer in time. Totals and what is posted are
+	// then missing, and quotas that the engine does not know are left out.
+	LedgerAway    bool `protobuf:"varint,7,opt,name=ledger_away,json=ledgerAway,proto3" json:"ledger_away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +236,13 @@ func (x *GetQuotaResponse) GetTotalsPeriod() *CalendarPeriod {
 		return x.TotalsPeriod
 	}
 	return nil
+}
+
+func (x *GetQuotaResponse) GetLedgerAway() bool {
+	if x != nil {
+		return x.LedgerAway
+	}
+	return false
 }
 
 // CalendarPeriod is a span of the calendar.
@@ -580,14 +590,16 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x06labels\x18\x02 \x03(\v2&.budget.v1.GetQuotaRequest.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x02\n" +
 	"\x10GetQuotaResponse\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\tR\x04plan\x12.\n" +
 	"\x06limits\x18\x02 \x03(\v2\x16.budget.v1.LimitStatusR\x06limits\x12\x1a\n" +
 	"\bdegraded\x18\x03 \x01(\bR\bdegraded\x12\x18\n" +
 	"\aaccount\x18\x04 \x01(\tR\aaccount\x12?\n" +
 	"\x06totals\x18\x05 \x03(\v2'.budget.v1.GetQuotaResponse.TotalsEntryR\x06totals\x12>\n" +
-	"\rtotals_period\x18\x06 \x01(\v2\x19.budget.v1.CalendarPeriodR\ftotalsPeriod\x1a9\n" +
+	"\rtotals_period\x18\x06 \x01(\v2\x19.budget.v1.CalendarPeriodR\ftotalsPeriod\x12\x1f\n" +
+	"\vledger_away\x18\a \x01(\bR\n" +
+	"ledgerAway\x1a9\n" +
 	"\vTotalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +

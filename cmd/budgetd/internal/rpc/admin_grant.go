@@ -159,9 +159,17 @@ func (a *admin) ListGrants(ctx context.Context, request *connect.Request[budgetv
 	}
 	grants := slices.Clone(account.Grants)
 	slices.SortFunc(grants, quota.Grant.Compare)
+	left, err := a.broker.GrantsLeft(ctx, account.Name)
+	if err != nil { // the list itself is worth more than the error
+		a.log.Warn("what is left of grants can't be read", "account", account.Name, "error", err)
+	}
 	answer := &budgetv1.ListGrantsResponse{}
 	for _, g := range grants {
-		answer.Grants = append(answer.Grants, a.grantOut(account.Name, g))
+		out := a.grantOut(account.Name, g)
+		if amount, known := left[g.Name]; known {
+			out.Left = new(int64(amount))
+		}
+		answer.Grants = append(answer.Grants, out)
 	}
 	return connect.NewResponse(answer), nil
 }

@@ -105,6 +105,9 @@ func TestAdminFromPolicyToReport(t *testing.T) {
 	if a := s.ok(t, "admin", "Admin/Audit", `{"account":"red","all":true}`); a.text("gaps") != "" || a.text("checked") == "" {
 		t.Errorf("audit: %s", a.body)
 	}
+	if a := s.ok(t, "admin", "Admin/ListGrants", `{"account":"red"}`); !strings.Contains(a.body, `"left":"500"`) {
+		t.Errorf("grants: %s", a.body)
+	}
 	s.ok(t, "admin", "Admin/ListAlerts", `{"account":"red"}`)
 	s.ok(t, "admin", "Admin/RemoveGrant", `{"account":"red","name":"top-up"}`)
 	if a := s.ok(t, "admin", "Admin/ListPolicyChanges", `{"pageSize":2}`); !strings.Contains(a.body, `"grants.top-up`) || a.text("nextPageToken") == "" {

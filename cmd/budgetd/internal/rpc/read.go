@@ -24,8 +24,8 @@ func (s *service) GetQuota(ctx context.Context, request *connect.Request[budgetv
 	answer := &budgetv1.GetQuotaResponse{
 		Account:  view.Account,
 		Plan:     view.Plan,
-		Degraded: view.Degraded,
-		Totals:   amountsOut(view.Totals),
+		Degraded: view.Degraded, LedgerAway: view.LedgerAway,
+		Totals: amountsOut(view.Totals),
 		TotalsPeriod: &budgetv1.CalendarPeriod{
 			Start: timeOut(view.TotalsPeriod.Start),
 			End:   timeOut(view.TotalsPeriod.End),
@@ -35,6 +35,9 @@ func (s *service) GetQuota(ctx context.Context, request *connect.Request[budgetv
 		limit := &view.Limits[i]
 		if view.Degraded && limit.Kind != quota.KindQuota {
 			continue // only the engine knows; quotas are in the ledger too
+		}
+		if view.LedgerAway && limit.Kind == quota.KindQuota && !limit.Level.Seeded {
+			continue // only the ledger knows
 		}
 		answer.Limits = append(answer.Limits, limitOut(limit))
 	}
