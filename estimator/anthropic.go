@@ -11,10 +11,6 @@ var anthropicKnobs = set(`
 
 // readAnthropic reads a messages body.
 func (t *tally) readAnthropic(body map[string]any) error {
-	var err error
-	if t.model, err = stringAt(body, requestField, "model"); err != nil {
-		return err
-	}
 	n, ok, err := tokensAt(body, requestField, "max_tokens")
 	if err != nil {
 		return err
@@ -87,13 +83,16 @@ func (t *tally) readAnthropic(body map[string]any) error {
 			return err
 		}
 		if kind != "" && kind != "custom" {
-			return refusePart(field+".type", "what tool "+quoted(kind)+" adds")
+			tokens, ok := anthropicTool(kind)
+			if !ok {
+				return refusePart(field+".type", "what tool "+quoted(kind)+" adds")
+			}
+			t.add(KindTools, 0, exactly(tokens), documentedOverhead)
 		}
-		t.tools++
 		if err := t.cacheControl(field, tool); err != nil {
 			return err
 		}
-		if err := t.json(field, tool); err != nil {
+		if err := t.tool(field, tool); err != nil {
 			return err
 		}
 	}
@@ -152,8 +151,24 @@ func (t *tally) anthropicBlock(field string, block map[string]any, depth int) er
 		}
 		return t.json(field+".citations", block["citations"])
 	case "image":
-		t.images++ // by rule: its base64 is not text
-		return nil
+		_, data, err := anthropicSource(field, block)
+		if err != nil {
+			return err
+		}
+		return t.image(field, data, "")
+	case "document":
+		return t.anthropicDocument(field, block, depth)
+	case "search_result":
+		for _, key := range []string{"title", "source"} {
+			text, err := stringAt(block, field, key)
+			if err != nil {
+				return err
+			}
+			if err := t.text(field+"."+key, text); err != nil {
+				return err
+			}
+		}
+		return t.anthropicContent(field+".content", block["content"], depth+1)
 	case "thinking", "redacted_thinking", "tool_use":
 		return t.json(field, block)
 	case "tool_result":
@@ -167,6 +182,53 @@ func (t *tally) anthropicBlock(field string, block map[string]any, depth int) er
 		return t.anthropicContent(field+".content", block["content"], depth+1)
 	default:
 		return refusePart(field+".type", "content of type "+quoted(kind))
+	}
+}
+
+// anthropicSource returns where an image or a document comes from: its type and
+// its base64, "" when the request only names it.
+func anthropicSource(field string, block map[string]any) (mediaType, data string, err error) {
+	source, err := objectAt(block, field, "source")
+	if err != nil {
+		return "", "", err
+	}
+	field += ".source"
+	if mediaType, err = stringAt(source, field, "media_type"); err != nil {
+		return "", "", err
+	}
+	data, err = stringAt(source, field, "data")
+	return mediaType, data, err
+}
+
+// anthropicDocument counts a document: its title and context, and its source,
+// which is text, content blocks, base64, a URL or a file's id.
+func (t *tally) anthropicDocument(field string, block map[string]any, depth int) error {
+	for _, key := range []string{"title", "context"} {
+		text, err := stringAt(block, field, key)
+		if err != nil {
+			return err
+		}
+		if err := t.text(field+"."+key, text); err != nil {
+			return err
+		}
+	}
+	mediaType, data, err := anthropicSource(field, block)
+	if err != nil {
+		return err
+	}
+	source, _ := block["source"].(map[string]any)
+	field += ".source"
+	kind, err := stringAt(source, field, "type")
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "text":
+		return t.text(field+".data", data)
+	case "content":
+		return t.anthropicContent(field+".content", source["content"], depth+1)
+	default:
+		return t.document(field, mediaType, data, "")
 	}
 }
 

@@ -47,39 +47,44 @@ type Call struct {
 // (OpenAI documents 128 for n).
 const MaxChoices = 128
 
-// Estimate is what a call takes at most.
+// Estimate is what a call takes: input and output in three figures, of which
+// the ceilings are held, and the cost of the ceilings.
 type Estimate struct {
 	Provider string // canonical, "" when unknown
 	Model    string // canonical id of the catalogue entry that matched; as asked when none did
 
-	Input  quota.Tokens // prompt tokens; see Exact
-	Output quota.Tokens // ceiling: MaxOutputTokens x N; 0 for embeddings
+	Input Figures // prompt tokens: the sum of Parts
+	Parts []Part  // what the input is made of; at most one of each kind and method
+
+	// Output is all choices together, reasoning included: the floor is 0, the
+	// ceiling MaxOutputTokens x N. The expected figure is the ceiling too: the
+	// request alone tells no more. All are 0 for embeddings.
+	Output Figures
 
 	MaxOutputTokens quota.Tokens // ceiling of one choice
 	N               int          // choices
 
-	Cost quota.NanoUSD // worst case for Input and Output at Price, rounded up once
+	Cost quota.NanoUSD // worst case for the ceilings of Input and Output at Price, rounded up once
 
-	Method   string   // "caller", "tiktoken/<encoding>" or "rule/<family>"
+	Method   string   // how the text was counted: "caller", "tiktoken/<encoding>" or "rule/<family>"
 	Encoding Encoding // the encoding that counted; "" for the caller's own count
-	Images   int      // images in the call, counted by the fixed rule of the provider
 
 	// Exact says that Input is a count by the model's own public encoding with
-	// documented overheads only. Otherwise Input is meant as a ceiling: the
-	// rule's factor, tool schemas counted as their JSON text and images at the
-	// provider's documented maximum are on the high side, and the caller's own
-	// count is taken on trust.
+	// documented overheads only, so that its three figures are one. Otherwise
+	// the ceiling is meant as one: a rule's factor, schemas counted as their
+	// JSON text and media at the most their provider documents are on the high
+	// side. The caller's own count is taken on trust.
 	Exact bool
 
 	Price        Price
 	PriceVersion string // Price.Version
 }
 
-// Amounts returns the amounts of the four meters that an estimate speaks of:
-// input_tokens, output_tokens, tokens and cost. It fails when one passes
-// quota.MaxAmount.
+// Amounts returns the amounts of the four meters that an estimate speaks of,
+// by the ceilings: input_tokens, output_tokens, tokens and cost. It fails when
+// one passes quota.MaxAmount.
 func (e Estimate) Amounts() (quota.Amounts, error) {
-	amounts, err := tokenAmounts(e.Input, e.Output)
+	amounts, err := tokenAmounts(e.Input.Ceiling, e.Output.Ceiling)
 	if err != nil {
 		return nil, err
 	}
@@ -88,4 +93,15 @@ func (e Estimate) Amounts() (quota.Amounts, error) {
 	}
 	amounts[quota.MeterCost] = e.Cost.Amount()
 	return amounts, nil
+}
+
+// Images is how many images the call has.
+func (e Estimate) Images() int {
+	n := int64(0)
+	for _, part := range e.Parts {
+		if part.Kind == KindImages {
+			n += part.Count
+		}
+	}
+	return int(n)
 }

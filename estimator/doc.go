@@ -8,9 +8,13 @@
 // loaded on first use, once, and shared; everything here is safe for
 // concurrent use.
 //
-// # How input tokens are counted
+// # Three figures
 //
-// Three methods, named in [Estimate.Method]:
+// Every estimate of tokens is a floor, an expected number and a ceiling
+// ([Figures]); the ceilings are held and priced. [Estimate.Parts] says what the
+// input is made of, each part with the method that gave its figures.
+//
+// Text is counted in one of three ways, named in [Estimate.Method]:
 //
 //   - "caller": the caller counted ([Call.InputTokens]).
 //   - "tiktoken/<encoding>": the model's own public encoding, in ordinary
@@ -19,17 +23,17 @@
 //     is not public ([Rule]).
 //
 // On top come the overheads that the providers document (per message, per
-// name, per tool, per image); overhead.go has each figure with its source.
-// [Estimate.Exact] is true only where nothing but a public encoding and a
-// documented overhead was used; otherwise Input is meant as a ceiling.
+// name, per tool; overhead.go), and media by their providers' formulas: images
+// (image.go), sound (audio.go) and documents (document.go). What a request only
+// names, such as a file or an earlier answer, is at most what the model reads.
+// [Estimate.Exact] is true only where the three figures are one.
 //
 // # What is refused
 //
 // An estimate must not be too low, so input whose size can't be bounded from
-// the call alone (files, audio, video, PDF pages, server-side conversation
-// state, server-side tools such as web search) is refused by name with a
-// [CallError] that asks for input_tokens. A model without a price is refused
-// with an [UnknownModelError] or priced at the configured ceiling: never $0.
-// Fees that are not per token (a web search, a code session) are not part of
-// an estimate.
+// the call alone (server-side tools such as web search, media for models without
+// a documented formula) is refused by name with a [CallError] that asks for
+// input_tokens. A model without a price is refused with an [UnknownModelError]
+// or priced at the configured ceiling: never $0. Fees that are not per token (a
+// web search, a code session) are not part of an estimate.
 package estimator

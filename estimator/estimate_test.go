@@ -24,7 +24,7 @@ func TestEstimateOfAPrompt(t *testing.T) {
 	got := estimate(t, e, Call{Model: "gpt-4o-mini-2024-07-18", Prompt: "Hello", MaxOutputTokens: tokens(3000)})
 	// One user message: 3 to prime, 3 a message, 1 "user", 1 "Hello".
 	// 8 x $0.15 + 3,000 x $0.60 a million.
-	if got.Input != 8 || got.Output != 3000 || got.Cost != 1_200+1_800_000 {
+	if got.Input != exactly(8) || got.Output != upTo(3000) || got.Cost != 1_200+1_800_000 {
 		t.Errorf("input %d, output %d, cost %d; want 8, 3000, 1,801,200", got.Input, got.Output, got.Cost)
 	}
 	if got.Provider != "openai" || got.Model != "gpt-4o-mini" || got.Method != "tiktoken/o200k_base" || got.Encoding != O200kBase || !got.Exact {
@@ -58,9 +58,9 @@ func TestEstimateOfOtherInputs(t *testing.T) {
 		{"claude by rule", Call{Model: "claude-sonnet-4-5", Prompt: "Hi", MaxOutputTokens: tokens(1)}, 3 + 3 + 40 + 10, 1, "rule/claude", false},
 	} {
 		got := estimate(t, e, tt.call)
-		if got.Input != tt.input || got.Output != tt.output || got.Method != tt.method || got.Exact != tt.exact {
+		if got.Input.Ceiling != tt.input || got.Output.Ceiling != tt.output || got.Method != tt.method || got.Exact != tt.exact {
 			t.Errorf("%s: input %d, output %d, %s, exact %t; want %d, %d, %s, %t", tt.name,
-				got.Input, got.Output, got.Method, got.Exact, tt.input, tt.output, tt.method, tt.exact)
+				got.Input.Ceiling, got.Output.Ceiling, got.Method, got.Exact, tt.input, tt.output, tt.method, tt.exact)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestUnknownModel(t *testing.T) {
 	}
 	e := newEstimator(t, Config{UnknownModel: &Ceiling{Input: 100 * usd, Output: 500 * usd}})
 	got := estimate(t, e, call)
-	if want := quota.NanoUSD(got.Input)*100_000 + 100*500_000; got.Cost != want || got.Model != call.Model || got.Provider != "" {
+	if want := quota.NanoUSD(got.Input.Ceiling)*100_000 + 100*500_000; got.Cost != want || got.Model != call.Model || got.Provider != "" {
 		t.Errorf("cost %d, want %d: %+v", got.Cost, want, got)
 	}
 	if m, err := e.ModelAt("", call.Model, anyDay); err != nil || m.Price.Base.CacheRead != 100*usd || m.Price.Base.Reasoning != 500*usd {
@@ -145,7 +145,7 @@ func TestProviderRequests(t *testing.T) {
 		{"the larger of two bounds", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"max_completion_tokens":50,"max_tokens":60}`,
 			8, 60, 0},
 		{"openai parts", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"text","text":"Hello"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}],"max_tokens":1}`,
-			8 + 12_000, 1, 1},
+			8 + 85 + 8*170, 1, 1},
 		{"openai tools", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"tools":[` + schema + `],"max_tokens":1}`,
 			8 + 12 + 10 + count(O200kBase, schema), 1, 0},
 		{"openai schema of the answer", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"response_format":{"type":"json_object"},"max_tokens":1}`,
@@ -163,19 +163,19 @@ func TestProviderRequests(t *testing.T) {
 		{"openai embeddings", "openai", `{"model":"text-embedding-3-small","input":["2 + 2 = 4",[1,2,3]]}`,
 			10, 0, 0},
 		{"anthropic", "anthropic", `{"model":"claude-sonnet-4-5-20250929","system":"Hi","messages":[{"role":"user","content":[{"type":"text","text":"Hi"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}],"max_tokens":7}`,
-			40 + 2*10 + 3 + 3 + 3 + 4784, 7, 1},
+			40 + 2*10 + 3 + 3 + 3 + 1600, 7, 1},
 		{"anthropic tool result", "anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"","content":[{"type":"text","text":"Hi"}]}]}],"max_tokens":7}`,
 			40 + 10 + 3 + 3 + (count(O200kBase, "tool_result ")*22+9)/10, 7, 0},
 		{"gemini", "gemini", `{"model":"models/gemini-2.5-flash","systemInstruction":{"parts":[{"text":"Hi"}]},"contents":[{"role":"user","parts":[{"text":"Hi"},{"inlineData":{"mimeType":"image/jpeg","data":"AAAA"}}]}],"generationConfig":{"maxOutputTokens":11,"candidateCount":2}}`,
-			40 + 2*10 + 3 + 3 + 3 + 4128, 22, 1},
+			40 + 2*10 + 3 + 3 + 3 + 24*258, 22, 1},
 		{"gemini in snake case", "google", `{"model":"gemini-2.5-flash","system_instruction":{"parts":[{"text":"Hi"}]},"contents":[{"parts":[{"text":"Hi"}]}],"generation_config":{"max_output_tokens":11}}`,
 			40 + 2*10 + 3 + 3, 11, 0},
 		{"the layout of the model's own provider", "", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"Hi"}],"max_tokens":7}`,
 			40 + 10 + 3 + 3, 7, 0},
 	} {
 		got, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)}, anyDay)
-		if err != nil || got.Input != tt.input || got.Output != tt.output || got.Images != tt.images {
-			t.Errorf("%s: input %d, output %d, %d images, %v; want %d, %d, %d", tt.name, got.Input, got.Output, got.Images, err, tt.input, tt.output, tt.images)
+		if err != nil || got.Input.Ceiling != tt.input || got.Output.Ceiling != tt.output || got.Images() != tt.images {
+			t.Errorf("%s: input %d, output %d, %d images, %v; want %d, %d, %d", tt.name, got.Input.Ceiling, got.Output.Ceiling, got.Images(), err, tt.input, tt.output, tt.images)
 		}
 	}
 }
@@ -189,25 +189,23 @@ func TestProviderRequestsRefused(t *testing.T) {
 		{"openai", `{"model":"gpt-4o","messages":"Hi"}`, m + ".messages"},
 		{"openai", `{"model":"gpt-4o","messages":["Hi"]}`, m + ".messages[0]"},
 		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":7}]}`, m + ".messages[0].content"},
-		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`, m + ".messages[0].content[0].type"},
-		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"file"}]}]}`, m + ".messages[0].content[0].type"},
 		{"openai", `{"model":"gpt-4o","messages":[],"max_tokens":-1}`, m + ".max_tokens"},
 		{"openai", `{"model":"gpt-4o","messages":[],"max_tokens":1.5}`, m + ".max_tokens"},
 		{"openai", `{"model":"gpt-4o","messages":[],"max_tokens":9223372036854775808}`, m + ".max_tokens"},
 		{"openai", `{"model":"gpt-4o","messages":[],"n":1000}`, "n"},
 		{"openai", `{"model":"gpt-4o","messages":[],"tools":[{"type":"web_search"}]}`, m + ".tools[0].type"},
 		{"openai", `{"model":"gpt-4o","messages":[],"web_search_options":{}}`, m + ".web_search_options"},
-		{"openai", `{"model":"gpt-4o","input":"Hi","previous_response_id":"r"}`, m + ".previous_response_id"},
-		{"openai", `{"model":"gpt-4o","prompt":{"id":"p"}}`, m + ".prompt"},
-		{"openai", `{"model":"gpt-4o","input":[{"type":"item_reference","id":"x"}]}`, m + ".input[0].type"},
-		{"groq", `{"model":"llama-3.3-70b-versatile","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "images"},
+		{"groq", `{"model":"llama-3.3-70b-versatile","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, m + ".messages[0].content[0]"},
+		{"groq", `{"model":"llama-3.3-70b-versatile","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA"}}]}]}`, m + ".messages[0].content[0].input_audio"},
+		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"hologram"}]}]}`, m + ".messages[0].content[0].type"},
+		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"image_url","image_url":7}]}]}`, m + ".messages[0].content[0].image_url"},
+		{"openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"file","file":"f"}]}]}`, m + ".messages[0].content[0].file"},
+		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"image","source":"x"}]}]}`, m + ".messages[0].content[0].source"},
+		{"gemini", `{"model":"gemini-2.5-flash","contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":7}}]}]}`, m + ".contents[0].parts[0].inlineData.data"},
 		{"anthropic", `{"model":"claude-sonnet-4-5"}`, m + ".messages"},
-		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"document"}]}]}`, m + ".messages[0].content[0].type"},
 		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[],"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, m + ".tools[0].type"},
 		{"anthropic", `{"model":"claude-sonnet-4-5","messages":[],"container":"c"}`, m + ".container"},
 		{"gemini", `{"model":"gemini-2.5-flash"}`, m + ".contents"},
-		{"gemini", `{"model":"gemini-2.5-flash","contents":[{"parts":[{"fileData":{"mimeType":"application/pdf"}}]}]}`, m + ".contents[0].parts[0].fileData.mimeType"},
-		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"cachedContent":"c"}`, m + ".cachedContent"},
 		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"tools":[{"googleSearch":{}}]}`, m + ".tools[0]"},
 		{"gemini", `{"model":"gemini-2.5-flash","contents":[],"generationConfig":{"maxOutputTokens":-1}}`, m + ".generationConfig.maxOutputTokens"},
 		{"cohere", `{"model":"command-r","messages":[]}`, "provider"},
@@ -224,9 +222,9 @@ func TestProviderRequestsRefused(t *testing.T) {
 // rest of the body still counts.
 func TestCallersCountBesideABody(t *testing.T) {
 	e := newEstimator(t, Config{})
-	body := parse(t, `{"model":"gpt-4o","input":[{"type":"item_reference","id":"x"}],"tools":[{"type":"web_search"}],"max_output_tokens":70}`)
+	body := parse(t, `{"model":"gpt-4o","input":[{"type":"message","role":"user","content":[{"type":"hologram"}]}],"tools":[{"type":"web_search"}],"max_output_tokens":70}`)
 	got := estimate(t, e, Call{Provider: "openai", ProviderRequest: body, InputTokens: tokens(5000)})
-	if got.Input != 5000 || got.Output != 70 || got.Method != "caller" {
+	if got.Input != exactly(5000) || got.Output != upTo(70) || got.Method != "caller" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -246,8 +244,8 @@ func TestImagesAreNotText(t *testing.T) {
 			map[string]any{"inlineData": map[string]any{"mimeType": "image/png", "data": data}}}}}},
 	} {
 		got := estimate(t, e, Call{Provider: provider, ProviderRequest: body})
-		if got.Images != 1 || got.Input > 13_000 || got.Exact {
-			t.Errorf("%s: %d tokens for %d images, exact %t", provider, got.Input, got.Images, got.Exact)
+		if got.Images() != 1 || got.Input.Ceiling > 13_000 || got.Exact {
+			t.Errorf("%s: %d tokens for %d images, exact %t", provider, got.Input.Ceiling, got.Images(), got.Exact)
 		}
 	}
 }
@@ -273,10 +271,55 @@ func TestWorstCaseOfTheCache(t *testing.T) {
 		"not known: default": {Call{Model: "claude-opus-4-5", InputTokens: tokens(1000), MaxOutputTokens: tokens(1)}, price.Base.CacheWrite},
 	} {
 		got := estimate(t, e, tt.call)
-		want, err := sumRoundedUp(line{got.Input, tt.price}, line{1, price.Base.Output})
+		want, err := sumRoundedUp(line{got.Input.Ceiling, tt.price}, line{1, price.Base.Output})
 		if err != nil || got.Cost != want {
 			t.Errorf("%s: cost %d, want %d (%v)", name, got.Cost, want, err)
 		}
+	}
+}
+
+// What the provider keeps, or what can't be measured, is bounded by what the
+// model can read at all, once for all of it.
+func TestStoredInputIsBoundedByTheContextWindow(t *testing.T) {
+	e := newEstimator(t, Config{})
+	for _, tt := range []struct {
+		name, provider, body string
+		kind                 Kind
+		count                int64
+	}{
+		{"an earlier response", "openai", `{"model":"gpt-4o","input":"Hi","previous_response_id":"r","max_output_tokens":1}`, KindStored, 1},
+		{"a conversation and items", "openai", `{"model":"gpt-4o","input":[{"type":"item_reference","id":"x"},{"type":"item_reference","id":"y"}],"conversation":"c","max_output_tokens":1}`, KindStored, 3},
+		{"a stored prompt", "openai", `{"model":"gpt-4o","prompt":{"id":"p"},"max_output_tokens":1}`, KindStored, 1},
+		{"a file by id", "openai", `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}],"max_tokens":1}`, KindPages, 1},
+		{"a document by URL", "anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"}}]}],"max_tokens":1}`, KindPages, 1},
+		{"a file by URI", "gemini", `{"model":"gemini-2.5-flash","contents":[{"parts":[{"fileData":{"mimeType":"application/pdf","fileUri":"gs://a"}}]}],"generationConfig":{"maxOutputTokens":1}}`, KindPages, 1},
+		{"a video", "gemini", `{"model":"gemini-2.5-flash","contents":[{"parts":[{"inlineData":{"mimeType":"video/mp4","data":"AAAA"}}]}],"generationConfig":{"maxOutputTokens":1}}`, KindVideo, 1},
+		{"a cache", "gemini", `{"model":"gemini-2.5-flash","contents":[],"cachedContent":"c","generationConfig":{"maxOutputTokens":1}}`, KindStored, 1},
+	} {
+		got, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)}, anyDay)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		model, err := e.ModelAt(got.Provider, got.Model, anyDay)
+		if err != nil || model.ContextWindow == 0 {
+			t.Fatalf("%+v, %v", model, err)
+		}
+		found := false
+		for _, part := range got.Parts {
+			if part.Kind == tt.kind {
+				found = part.Count == tt.count && part.Tokens == upTo(model.ContextWindow) && part.Method == "context-window"
+			}
+		}
+		if !found || got.Exact || got.Input.Ceiling < model.ContextWindow || got.Input.Ceiling > model.ContextWindow+200 {
+			t.Errorf("%s: %+v of a window of %d", tt.name, got.Parts, model.ContextWindow)
+		}
+	}
+	// Without a known window there is no bound.
+	unknown := newEstimator(t, Config{UnknownModel: &Ceiling{Input: usd, Output: usd}})
+	var call *CallError
+	if _, err := unknown.Estimate(Call{Provider: "openai", ProviderRequest: parse(t, `{"model":"brand-new","input":"Hi","previous_response_id":"r","max_output_tokens":1}`)}, anyDay); !errors.As(err, &call) || call.Field != "provider_request.previous_response_id" {
+		t.Errorf("%v, want a refusal of previous_response_id", err)
 	}
 }
 
@@ -345,7 +388,7 @@ func FuzzProviderRequest(f *testing.F) {
 			}
 			t.Fatalf("untyped error %v", err)
 		}
-		if got.Input < 0 || got.Output < 0 || got.Cost < 0 || (got.Cost == 0 && got.Input+got.Output > 0 && got.Price.Base.Input > 0) {
+		if got.Input.Floor < 0 || got.Input.Floor > got.Input.Expected || got.Input.Expected > got.Input.Ceiling || got.Output.Ceiling < 0 || got.Cost < 0 || (got.Cost == 0 && got.Input.Ceiling+got.Output.Ceiling > 0 && got.Price.Base.Input > 0) {
 			t.Errorf("%+v", got)
 		}
 		if again, err := e.Estimate(Call{Provider: provider, ProviderRequest: body, MaxOutputTokens: tokens(10)}, anyDay); err != nil || again.Input != got.Input || again.Cost != got.Cost {

@@ -130,7 +130,7 @@ func (e *Estimator) estimate(call Call, at time.Time) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
-	t := &tally{maxBytes: e.maxTextBytes}
+	t := &tally{maxBytes: e.maxTextBytes, model: model, method: "caller"}
 	out := Estimate{Provider: model.Provider, Model: model.ID, Price: model.Price, PriceVersion: model.Price.Version}
 	if call.InputTokens == nil {
 		encoding := cmp.Or(model.Encoding, O200kBase)
@@ -142,15 +142,14 @@ func (e *Estimator) estimate(call Call, at time.Time) (Estimate, error) {
 		defer returnScratch(s)
 		out.Encoding = encoding
 		if model.Encoding != "" {
-			out.Method = "tiktoken/" + string(encoding)
-			t.count = func(text string) quota.Tokens { return quota.Tokens(enc.count(text, s)) }
+			t.method = "tiktoken/" + string(encoding)
+			t.count = func(text string) Figures { return exactly(quota.Tokens(enc.count(text, s))) }
 		} else {
-			out.Method = "rule/" + model.Rule.Family
-			t.count = func(text string) quota.Tokens { return model.Rule.count(enc, text, s) }
+			t.method = "rule/" + model.Rule.Family
+			t.count = func(text string) Figures { return model.Rule.figures(text, model.Rule.count(enc, text, s)) }
 		}
-	} else {
-		out.Method = "caller"
 	}
+	out.Method = t.method
 	if err := t.readCall(call, model); err != nil {
 		return Estimate{}, err
 	}
@@ -244,25 +243,22 @@ func (t *tally) readCall(call Call, model Model) error {
 	}
 }
 
-// input adds the overheads to the text.
+// input sums up the parts.
 func (e *Estimate) input(call Call, model Model, t *tally) error {
 	if call.InputTokens != nil {
-		e.Input = *call.InputTokens
-		return nil
+		t.add(KindStated, 1, exactly(*call.InputTokens), t.method)
+	} else {
+		t.addOverheads()
 	}
-	o := overheadOf(model)
-	e.Input, e.Images = t.tokens, t.images
-	if t.images > 0 && o.perImage == 0 {
-		return refusePart("images", "images for this model")
+	t.boundMedia()
+	e.Parts = t.parts
+	for _, part := range e.Parts {
+		e.Input = e.Input.plus(part.Tokens)
 	}
-	if t.isChat {
-		e.Input += o.perRequest + quota.Tokens(t.messages)*o.perMessage + quota.Tokens(t.names)*o.perName
+	if e.Input.Ceiling.Amount().Check() != nil {
+		return invalid("llm", "the input comes to %d tokens, above %d", int64(e.Input.Ceiling), int64(quota.MaxAmount))
 	}
-	if t.tools > 0 {
-		e.Input += o.tools + quota.Tokens(t.tools)*o.perTool
-	}
-	e.Input += quota.Tokens(t.images) * o.perImage
-	e.Exact = model.Encoding != "" && !t.inexact && t.images == 0 && t.tools == 0 && (!t.isChat || o.documented)
+	e.Exact = call.InputTokens == nil && model.Encoding != "" && e.Input.Floor == e.Input.Ceiling
 	return nil
 }
 
@@ -292,7 +288,7 @@ func (e *Estimate) output(call Call, model Model, t *tally) error {
 	if choices > 1 && int64(e.MaxOutputTokens) > int64(quota.MaxAmount)/choices {
 		return invalid("max_output_tokens", "%d for each of %d choices is above %d in all", int64(e.MaxOutputTokens), choices, int64(quota.MaxAmount))
 	}
-	e.Output = e.MaxOutputTokens * quota.Tokens(choices)
+	e.Output = upTo(e.MaxOutputTokens * quota.Tokens(choices))
 	return nil
 }
 
@@ -305,7 +301,7 @@ func (e *Estimate) output(call Call, model Model, t *tally) error {
 // default cache life is assumed, which is what providers that cache by
 // themselves charge.
 func (e *Estimate) price(model Model, t *tally) error {
-	rates := model.Price.RatesFor(e.Input)
+	rates := model.Price.RatesFor(e.Input.Ceiling)
 	input := rates.Input
 	switch t.cacheWrite {
 	case cacheWriteUnknown, cacheWriteDefault:
@@ -314,6 +310,6 @@ func (e *Estimate) price(model Model, t *tally) error {
 		input = max(input, rates.CacheWrite, rates.CacheWrite1h)
 	}
 	var err error
-	e.Cost, err = sumRoundedUp(line{e.Input, input}, line{e.Output, max(rates.Output, rates.Reasoning)})
+	e.Cost, err = sumRoundedUp(line{e.Input.Ceiling, input}, line{e.Output.Ceiling, max(rates.Output, rates.Reasoning)})
 	return err
 }

@@ -1,6 +1,9 @@
 package estimator
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // geminiKnobs are the fields of a generateContent body that are read by name
 // or carry no input. Gemini takes camel case and snake case alike.
@@ -20,11 +23,6 @@ func either(m map[string]any, keys ...string) (value any, key string) {
 
 // readGemini reads a generateContent body.
 func (t *tally) readGemini(body map[string]any) error {
-	var err error
-	if t.model, err = stringAt(body, requestField, "model"); err != nil {
-		return err
-	}
-	t.model = strings.TrimPrefix(t.model, "models/")
 	value, key := either(body, "generationConfig", "generation_config")
 	config, err := asObject(value, requestField+"."+key)
 	if err != nil {
@@ -50,7 +48,14 @@ func (t *tally) readGemini(body map[string]any) error {
 	}
 	t.isChat = true
 	if value, key := either(body, "cachedContent", "cached_content"); value != nil {
-		return refusePart(requestField+"."+key, "cached content")
+		if err := t.stored(requestField+"."+key, "cached content", KindStored); err != nil {
+			return err
+		}
+	}
+	_, resolution := either(config, "mediaResolution", "media_resolution")
+	detail, err := stringAt(config, field, resolution)
+	if err != nil {
+		return err
 	}
 	value, key = either(config, "responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
 	if err := t.json(field+"."+key, value); err != nil {
@@ -62,7 +67,7 @@ func (t *tally) readGemini(body map[string]any) error {
 		return err
 	}
 	if system != nil {
-		if err := t.geminiContent(requestField+"."+key, system); err != nil {
+		if err := t.geminiContent(requestField+"."+key, system, detail); err != nil {
 			return err
 		}
 	}
@@ -79,7 +84,7 @@ func (t *tally) readGemini(body map[string]any) error {
 		if err != nil || content == nil {
 			return invalid(field, "must be an object")
 		}
-		if err := t.geminiContent(field, content); err != nil {
+		if err := t.geminiContent(field, content, detail); err != nil {
 			return err
 		}
 	}
@@ -95,7 +100,7 @@ func (t *tally) readGemini(body map[string]any) error {
 	return t.rest(body, geminiKnobs)
 }
 
-func (t *tally) geminiContent(field string, content map[string]any) error {
+func (t *tally) geminiContent(field string, content map[string]any, detail string) error {
 	if err := t.item(field); err != nil {
 		return err
 	}
@@ -120,8 +125,12 @@ func (t *tally) geminiContent(field string, content map[string]any) error {
 		if err != nil || part == nil {
 			return invalid(field, "must be an object")
 		}
+		detail, err := partResolution(field, part, detail)
+		if err != nil {
+			return err
+		}
 		for key, value := range part {
-			if err := t.geminiPart(field+"."+key, key, value); err != nil {
+			if err := t.geminiPart(field+"."+key, key, value, detail); err != nil {
 				return err
 			}
 		}
@@ -129,7 +138,7 @@ func (t *tally) geminiContent(field string, content map[string]any) error {
 	return nil
 }
 
-func (t *tally) geminiPart(field, key string, value any) error {
+func (t *tally) geminiPart(field, key string, value any, detail string) error {
 	switch key {
 	case "text":
 		text, ok := value.(string)
@@ -147,11 +156,20 @@ func (t *tally) geminiPart(field, key string, value any) error {
 		if err != nil {
 			return err
 		}
-		if !strings.HasPrefix(mime, "image/") {
-			return refusePart(field+"."+name, "media of type "+quoted(mime))
+		base64, err := stringAt(data, field, "data") // absent where a URI names the file
+		if err != nil {
+			return err
 		}
-		t.images++ // by rule: its base64 is not text
-		return nil
+		switch kind, _, _ := strings.Cut(strings.ToLower(mime), "/"); kind {
+		case "image":
+			return t.image(field, base64, detail)
+		case "audio":
+			return t.audio(field, strings.ToLower(mime), base64)
+		case "video":
+			return t.stored(field, "a video", KindVideo)
+		default:
+			return t.document(field, mime, base64, detail)
+		}
 	case "functionCall", "function_call", "functionResponse", "function_response", "thoughtSignature", "thought_signature",
 		"executableCode", "executable_code", "codeExecutionResult", "code_execution_result":
 		if response, ok := value.(map[string]any); ok && response["parts"] != nil {
@@ -162,6 +180,23 @@ func (t *tally) geminiPart(field, key string, value any) error {
 		return nil
 	default:
 		return refusePart(field, "a part of kind "+quoted(key))
+	}
+}
+
+// partResolution is the media resolution that a part asks for, else that of the
+// whole request.
+func partResolution(field string, part map[string]any, whole string) (string, error) {
+	value, key := either(part, "mediaResolution", "media_resolution")
+	switch v := value.(type) {
+	case nil:
+		return whole, nil
+	case string:
+		return v, nil
+	case map[string]any:
+		level, err := stringAt(v, field+"."+key, "level")
+		return cmp.Or(level, whole), err
+	default:
+		return "", invalid(field+"."+key, "must be a string or an object")
 	}
 }
 
@@ -183,8 +218,11 @@ func (t *tally) geminiTool(field string, value any) error {
 			if err := t.item(field); err != nil {
 				return err
 			}
-			t.tools++
-			if err := t.json(field, declaration); err != nil {
+			function, err := asObject(declaration, field)
+			if err != nil || function == nil {
+				return invalid(field, "must be an object")
+			}
+			if err := t.tool(field, function); err != nil {
 				return err
 			}
 		}

@@ -16,10 +16,6 @@ var openAIKnobs = set(`
 // readOpenAI reads chat completions (messages), responses (input,
 // instructions), completions (prompt) and embeddings (input) bodies.
 func (t *tally) readOpenAI(body map[string]any, mode Mode) error {
-	var err error
-	if t.model, err = stringAt(body, requestField, "model"); err != nil {
-		return err
-	}
 	for _, key := range []string{"max_tokens", "max_completion_tokens", "max_output_tokens"} {
 		n, ok, err := tokensAt(body, requestField, key)
 		if err != nil {
@@ -43,13 +39,20 @@ func (t *tally) readOpenAI(body map[string]any, mode Mode) error {
 		return nil
 	}
 
-	for _, key := range []string{"previous_response_id", "conversation", "web_search_options", "prediction", "audio"} {
+	if body["web_search_options"] != nil {
+		return refusePart(requestField+".web_search_options", "what web_search_options adds")
+	}
+	for _, key := range []string{"previous_response_id", "conversation"} {
 		if body[key] != nil {
-			return refusePart(requestField+"."+key, "what "+key+" adds")
+			if err := t.stored(requestField+"."+key, "what "+key+" adds", KindStored); err != nil {
+				return err
+			}
 		}
 	}
 	if _, ok := body["prompt"].(map[string]any); ok {
-		return refusePart(requestField+".prompt", "a stored prompt")
+		if err := t.stored(requestField+".prompt", "a stored prompt", KindStored); err != nil {
+			return err
+		}
 	}
 	switch {
 	case body["messages"] != nil:
@@ -61,7 +64,7 @@ func (t *tally) readOpenAI(body map[string]any, mode Mode) error {
 		if err := t.openAIMessages(requestField+".messages", messages); err != nil {
 			return err
 		}
-	case body["input"] != nil && mode == ModeEmbedding, body["prompt"] != nil:
+	case body["input"] != nil && mode == ModeEmbedding, isPlain(body["prompt"]):
 		key := "prompt"
 		if body["input"] != nil {
 			key = "input"
@@ -76,7 +79,7 @@ func (t *tally) readOpenAI(body map[string]any, mode Mode) error {
 		if err := t.text(requestField+".suffix", suffix); err != nil {
 			return err
 		}
-	case body["input"] != nil || body["instructions"] != nil:
+	case body["input"] != nil || body["instructions"] != nil || body["prompt"] != nil:
 		t.isChat = true
 		if err := t.responsesInput(body); err != nil {
 			return err
@@ -101,6 +104,13 @@ func (t *tally) readOpenAI(body map[string]any, mode Mode) error {
 		}
 	}
 	return t.rest(body, openAIKnobs)
+}
+
+// isPlain says whether a prompt is text or token numbers, and not one that the
+// provider stores.
+func isPlain(prompt any) bool {
+	_, stored := prompt.(map[string]any)
+	return prompt != nil && !stored
 }
 
 // openAIPrompts counts the separate prompts of a completions body.
@@ -133,17 +143,24 @@ func (t *tally) plainInput(field string, value any) error {
 					return err
 				}
 			case []any:
-				t.tokens += quota.Tokens(len(x))
+				t.numbers(len(x))
 			default:
 				if _, err := wholeNumber(item); err != nil {
 					return invalid(at(field, i), "must be text, a token number or a list of token numbers")
 				}
-				t.tokens++
+				t.numbers(1)
 			}
 		}
 		return nil
 	default:
 		return invalid(field, "must be text or a list")
+	}
+}
+
+// numbers counts token numbers, which are tokens already.
+func (t *tally) numbers(n int) {
+	if t.count != nil {
+		t.add(KindStated, int64(n), exactly(quota.Tokens(n)), "caller")
 	}
 }
 
@@ -162,7 +179,7 @@ func (t *tally) openAIMessages(field string, messages []any) error {
 }
 
 // messageFields are read by name or carry no input.
-var messageFields = set("role name content tool_calls function_call tool_call_id refusal type id status annotations")
+var messageFields = set("role name content tool_calls function_call tool_call_id refusal type id status annotations audio")
 
 func (t *tally) openAIMessage(field string, message map[string]any) error {
 	if err := t.item(field); err != nil {
@@ -189,8 +206,10 @@ func (t *tally) openAIMessage(field string, message map[string]any) error {
 			return err
 		}
 	}
-	if message["audio"] != nil {
-		return refusePart(field+".audio", "audio")
+	if message["audio"] != nil { // an earlier answer, by its id
+		if err := t.stored(field+".audio", "audio of an earlier answer", KindAudio); err != nil {
+			return err
+		}
 	}
 	for key, value := range message { // such as reasoning_content of DeepSeek
 		if !messageFields[key] {
@@ -234,10 +253,10 @@ func (t *tally) openAIContent(field string, content any) error {
 						return err
 					}
 				}
-			case "image_url", "input_image", "image", "computer_screenshot":
-				t.images++ // by rule: the URL, with base64 in it or not, is not text
 			default:
-				return refusePart(field+".type", "content of type "+quoted(kind))
+				if err := t.openAIMedium(field, kind, part); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -265,8 +284,7 @@ func (t *tally) openAITools(field string, tools []any) error {
 		default:
 			return refusePart(field+".type", "what tool "+quoted(kind)+" adds")
 		}
-		t.tools++
-		if err := t.json(field, tool); err != nil {
+		if err := t.tool(field, tool); err != nil {
 			return err
 		}
 	}
@@ -322,7 +340,19 @@ func (t *tally) responsesItem(field string, value any) error {
 	switch kind {
 	case "", "message":
 		return t.openAIMessage(field, item)
-	case "function_call", "custom_tool_call", "reasoning":
+	case "item_reference":
+		return t.stored(field, "an item of an earlier answer", KindStored)
+	case "computer_call_output":
+		if err := t.item(field); err != nil {
+			return err
+		}
+		t.messages++
+		output, err := objectAt(item, field, "output")
+		if err != nil {
+			return err
+		}
+		return t.openAIMedium(field+".output", "computer_screenshot", output)
+	case "function_call", "custom_tool_call", "computer_call", "reasoning":
 		if err := t.item(field); err != nil {
 			return err
 		}

@@ -14,26 +14,26 @@ const maxItems = 20_000
 // tally gathers what a call says, provider by provider. All text of the call
 // passes through text, which counts it and bounds its bytes.
 type tally struct {
-	count    func(text string) quota.Tokens // nil: the caller counted, text is not looked at
-	bytes    int
+	model    Model
+	method   string                    // what count goes by
+	count    func(text string) Figures // nil: the caller counted, text is not looked at
+	bytes    int                       // of text
 	maxBytes int
+	media    int // bytes of base64
 	items    int
 
-	tokens   quota.Tokens // of text
-	messages int
-	names    int
-	tools    int
-	images   int
+	parts    []Part
+	messages int64
+	names    int64
+	tools    int64
 	isChat   bool // the input is a conversation: message overheads apply
 
 	// cacheWrite says what the body asks of the provider's prompt cache.
 	cacheWrite cacheWrite
 
-	model     string
 	maxOutput *quota.Tokens // as stated
 	choices   int64         // as stated; 0 not
 	prompts   int64         // separate prompts of one request, each with its own choices; 0 is 1
-	inexact   bool          // something was counted by a rule although the encoding is public
 }
 
 // cacheWrite orders what writing to the prompt cache may cost.
@@ -46,34 +46,88 @@ const (
 	cacheWrite1h
 )
 
+// add enters figures under their kind and method.
+func (t *tally) add(kind Kind, count int64, tokens Figures, method string) {
+	for i := range t.parts {
+		if part := &t.parts[i]; part.Kind == kind && part.Method == method {
+			part.Count += count
+			part.Tokens = part.Tokens.plus(tokens)
+			return
+		}
+	}
+	if count != 0 || tokens != (Figures{}) {
+		t.parts = append(t.parts, Part{kind, count, tokens, method})
+	}
+}
+
 // text counts one piece of the input.
 func (t *tally) text(field, text string) error {
-	if t.count == nil {
+	if t.count == nil || text == "" {
 		return nil
 	}
+	if err := t.within(field, text); err != nil {
+		return err
+	}
+	t.add(KindText, int64(len(text)), t.count(text), t.method)
+	return nil
+}
+
+// within holds the text against the bound of the call.
+func (t *tally) within(field, text string) error {
 	if len(text) > t.maxBytes-t.bytes {
 		return &TooLargeError{Field: field, MaxBytes: t.maxBytes}
 	}
 	t.bytes += len(text)
-	t.tokens += t.count(text)
 	return nil
 }
 
-// json counts a value by its JSON text: a rule on the high side for schemas
-// and tool calls, which providers turn into terser notations.
+// json counts a value by its JSON text: a rule on the high side for tool calls
+// and schemas of answers, which providers turn into terser notations.
 func (t *tally) json(field string, value any) error {
 	if t.count == nil || value == nil {
 		return nil
 	}
-	t.inexact = true
+	text, err := t.jsonText(field, value)
+	if err != nil {
+		return err
+	}
+	counted := t.count(text)
+	t.add(KindJSON, int64(len(text)), Figures{0, counted.Expected, counted.Ceiling}, t.method)
+	return nil
+}
+
+// tool counts a declared tool: at most its JSON text, and likely what the
+// provider documents for a function where it does.
+func (t *tally) tool(field string, tool map[string]any) error {
+	t.tools++
+	if t.count == nil {
+		return nil
+	}
+	text, err := t.jsonText(field, tool)
+	if err != nil {
+		return err
+	}
+	counted := t.count(text)
+	f := Figures{0, counted.Expected, counted.Ceiling}
+	if t.model.Encoding != "" {
+		if n, ok := t.functionTokens(tool); ok {
+			f.Expected = min(n, f.Ceiling)
+		}
+	}
+	t.add(KindTools, 1, f, t.method)
+	return nil
+}
+
+// jsonText is the JSON text of a value, held against the bound of the call.
+func (t *tally) jsonText(field string, value any) (string, error) {
 	if size := jsonSize(value, t.maxBytes-t.bytes, 0); size < 0 {
-		return &TooLargeError{Field: field, MaxBytes: t.maxBytes}
+		return "", &TooLargeError{Field: field, MaxBytes: t.maxBytes}
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
-		return invalid(field, "is not JSON")
+		return "", invalid(field, "is not JSON")
 	}
-	return t.text(field, string(data))
+	return string(data), t.within(field, string(data))
 }
 
 // jsonSize returns a lower bound of the bytes of the JSON text of a value, or

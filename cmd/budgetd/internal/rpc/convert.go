@@ -201,8 +201,8 @@ func estimateOut(e *estimator.Estimate) *budgetv1.CallEstimate {
 		return nil
 	}
 	out := &budgetv1.CallEstimate{
-		InputTokens:     int64(e.Input),
-		MaxOutputTokens: int64(e.Output),
+		InputTokens:     int64(e.Input.Ceiling),
+		MaxOutputTokens: int64(e.Output.Ceiling),
 		CostNanoUsd:     int64(e.Cost),
 		Bound:           budgetv1.EstimateBound_ESTIMATE_BOUND_CEILING,
 		PriceVersion:    e.PriceVersion,
