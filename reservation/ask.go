@@ -97,6 +97,7 @@ type RefusedLimit struct {
 	Kind      quota.Kind
 	Asked     quota.Amount
 	Remaining quota.Amount
+	Held      quota.Amount  // QuotaHeld only: what open reservations hold of the quota
 	Max       quota.Amount  // capacity, slots or quota
 	Window    time.Duration // bucket: time from empty to full, rounded up to the second; quota: length of the period; slots: 0
 	RetryAt   time.Time     // zero: waiting does not help

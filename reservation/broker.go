@@ -410,6 +410,10 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 	return g
 }
 
+// heldPace is how long callers wait for what open reservations hold of a quota:
+// when they end nobody knows.
+const heldPace = time.Second
+
 func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 	h := &w.token.Holds[answer.Refusal.Hold]
 	refused := &RefusedLimit{
@@ -418,7 +422,14 @@ func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
 	}
 	if answer.Refusal.Hold < len(answer.Levels) {
-		refused.ResetsAt = answer.Levels[answer.Refusal.Hold].ResetsAt
+		level := answer.Levels[answer.Refusal.Hold]
+		refused.ResetsAt = level.ResetsAt
+		if refused.Reason == QuotaExhausted && refused.Asked <= refused.Remaining+level.Held { // two amounts of 53 bits can't leave 64
+			refused.Reason, refused.Held = QuotaHeld, level.Held
+			if soon := answer.Now.Add(heldPace); soon.Before(refused.RetryAt) {
+				refused.RetryAt = soon
+			}
+		}
 	}
 	return refused
 }

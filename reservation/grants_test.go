@@ -165,7 +165,7 @@ accounts: {acme: {plan: ` + plan + `}}`
 		t.Errorf("after the upgrade: %+v, want 3900 left of 5000", got)
 	}
 	r.setPolicy(policy("small"))
-	if no := r.refused(tokens(1)); no.Remaining != -100 || no.Reason != reservation.QuotaExhausted {
+	if no := r.refused(tokens(1)); no.Remaining != -100 || no.Reason != reservation.QuotaHeld || no.Held != 200 {
 		t.Errorf("after the downgrade: %+v, want 100 beyond it", no)
 	}
 }

@@ -183,6 +183,8 @@ func (r Reason) String() string {
 		return "quota_exhausted"
 	case ExceedsCapacity:
 		return "exceeds_capacity"
+	case QuotaHeld:
+		return "quota_held"
 	}
 	return "unknown"
 }

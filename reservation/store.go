@@ -199,6 +199,10 @@ const (
 	ConcurrencyLimited Reason = 2
 	QuotaExhausted     Reason = 3
 	ExceedsCapacity    Reason = 4 // asked more than the limit can ever hold: waiting does not help
+
+	// QuotaHeld is what a [Broker] makes of QuotaExhausted where the call would
+	// fit if nothing were held: no engine answers it.
+	QuotaHeld Reason = 5
 )
 
 // Refusal explains which hold did not fit.

@@ -36,6 +36,9 @@ const (
 	RefusalReason_REFUSAL_REASON_QUOTA_EXHAUSTED RefusalReason = 3
 	// The call asks for more than the limit can ever hold. Ask for less.
 	RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY RefusalReason = 4
+	// The quota is not used up: what open reservations hold stands in the way, and
+	// comes back as far as they do not use it.
+	RefusalReason_REFUSAL_REASON_QUOTA_HELD RefusalReason = 5
 )
 
 // Enum value maps for RefusalReason.
@@ -46,6 +49,7 @@ var (
 		2: "REFUSAL_REASON_CONCURRENCY_LIMITED",
 		3: "REFUSAL_REASON_QUOTA_EXHAUSTED",
 		4: "REFUSAL_REASON_EXCEEDS_CAPACITY",
+		5: "REFUSAL_REASON_QUOTA_HELD",
 	}
 	RefusalReason_value = map[string]int32{
 		"REFUSAL_REASON_UNSPECIFIED":         0,
@@ -53,6 +57,7 @@ var (
 		"REFUSAL_REASON_CONCURRENCY_LIMITED": 2,
 		"REFUSAL_REASON_QUOTA_EXHAUSTED":     3,
 		"REFUSAL_REASON_EXCEEDS_CAPACITY":    4,
+		"REFUSAL_REASON_QUOTA_HELD":          5,
 	}
 )
 
@@ -112,8 +117,9 @@ type Refusal struct {
 	LimitAmount int64 `protobuf:"varint,8,opt,name=limit_amount,json=limitAmount,proto3" json:"limit_amount,omitempty"`
 	// The earliest instant at which the same call may pass, if nobody else asks
 	// before: when the bucket has refilled, the earliest lease in a slot ends,
-	// or the quota's period ends. Absent: waiting can't help, or not for as long as
-	// a caller should wait (see retryable).
+	// or the quota's period ends. With REFUSAL_REASON_QUOTA_HELD nobody knows when
+	// open calls end: it is how long to wait before asking again. Absent: waiting
+	// can't help, or not for as long as a caller should wait (see retryable).
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// Whether a caller should wait and ask again. False with
 	// REFUSAL_REASON_EXCEEDS_CAPACITY: the call asks for more than the limit can
@@ -327,13 +333,14 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\fInvalidField\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05bound\x18\x03 \x01(\tR\x05bound*\xc1\x01\n" +
+	"\x05bound\x18\x03 \x01(\tR\x05bound*\xe0\x01\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bREFUSAL_REASON_RATE_LIMITED\x10\x01\x12&\n" +
 	"\"REFUSAL_REASON_CONCURRENCY_LIMITED\x10\x02\x12\"\n" +
 	"\x1eREFUSAL_REASON_QUOTA_EXHAUSTED\x10\x03\x12#\n" +
-	"\x1fREFUSAL_REASON_EXCEEDS_CAPACITY\x10\x04B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
+	"\x1fREFUSAL_REASON_EXCEEDS_CAPACITY\x10\x04\x12\x1d\n" +
+	"\x19REFUSAL_REASON_QUOTA_HELD\x10\x05B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var (
 	file_budget_v1_refusal_proto_rawDescOnce sync.Once

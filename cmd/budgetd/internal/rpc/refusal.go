@@ -19,6 +19,7 @@ var reasons = map[reservation.Reason]budgetv1.RefusalReason{
 	reservation.ConcurrencyLimited: budgetv1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED,
 	reservation.QuotaExhausted:     budgetv1.RefusalReason_REFUSAL_REASON_QUOTA_EXHAUSTED,
 	reservation.ExceedsCapacity:    budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
+	reservation.QuotaHeld:          budgetv1.RefusalReason_REFUSAL_REASON_QUOTA_HELD,
 }
 
 // refused is the answer to a call that a limit refused. A quota whose period
@@ -76,6 +77,8 @@ func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool
 	switch refusal.Reason {
 	case reservation.ExceedsCapacity:
 		return text + fmt.Sprintf("asked %s, and it never holds more than %s; waiting does not help, ask for less", show(refusal.Asked), show(refusal.Max))
+	case reservation.QuotaHeld:
+		text += fmt.Sprintf("asked %s, %s left of %s while open calls hold %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max), show(refusal.Held))
 	case reservation.ConcurrencyLimited:
 		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max))
 	default:
