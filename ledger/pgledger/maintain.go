@@ -44,6 +44,15 @@ func (l *Ledger) Maintain(ctx context.Context, now time.Time, retention time.Dur
 	return done, nil
 }
 
+// Now is the server's clock, which all nodes share: a node whose own clock is
+// wrong must not decide which months are kept.
+func (l *Ledger) Now(ctx context.Context) (now time.Time, err error) {
+	if err := l.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return time.Time{}, wrap("read the server's clock", err)
+	}
+	return now, nil
+}
+
 // roll moves deltas into the sums, unless another node is at it.
 func (l *Ledger) roll(ctx context.Context) (rolled int, err error) {
 	err = l.inWrite(ctx, func(tx pgx.Tx) error {

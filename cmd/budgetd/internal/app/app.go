@@ -75,7 +75,7 @@ type Options struct {
 	// Out takes the banner and the log; nil: nothing.
 	Out io.Writer
 	// Clock is the clock of everything, the embedded engine's included; nil:
-	// time.Now. Redis has a clock of its own.
+	// time.Now. Redis and PostgreSQL have clocks of their own.
 	Clock func() time.Time
 }
 
@@ -232,7 +232,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	if books.spool != nil {
 		a.goOn(func() { books.spool.Run(background) })
 	}
-	a.goOn(func() { a.maintain(background, books.ledger, options.Clock) })
+	a.goOn(func() { a.maintain(background, books) })
 	a.goOn(func() { reservation.NewSweeper(a.broker).Run(background) })
 	a.goOn(func() { a.auditor.Run(background) })
 	a.runAlerts(background, alerting)

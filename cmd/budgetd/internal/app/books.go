@@ -21,6 +21,9 @@ type books struct {
 	ledger ledger.Ledger
 	poster ledger.Appender // the same, without the spool
 	spool  *spool.Spool    // nil with the embedded database, which is on this disk itself
+	// now is the clock by which tables are maintained: that of the server where
+	// the ledger is on one, as months that have left do not come back.
+	now func(context.Context) (time.Time, error)
 }
 
 // openLedger opens the ledger: an engine, behind a group commit, and behind a
@@ -29,8 +32,12 @@ func (a *App) openLedger(ctx context.Context, stores *Stores, clock func() time.
 	var engine ledger.Ledger
 	var err error
 	parallel := ledger.DefaultParallel
+	now := func(context.Context) (time.Time, error) { return clock(), nil }
 	if stores.pool != nil {
-		engine, err = pgledger.New(ctx, stores.pool, clock())
+		var served *pgledger.Ledger
+		if served, err = pgledger.New(ctx, stores.pool, clock()); err == nil {
+			engine, now = served, served.Now
+		}
 	} else {
 		parallel = 1 // as SQLite
 		engine, err = sqliteledger.Open(ctx, sqliteledger.Config{Path: stores.path, BusyTimeout: busyTimeout})
@@ -44,7 +51,7 @@ func (a *App) openLedger(ctx context.Context, stores *Stores, clock func() time.
 		return books{}, err
 	}
 	a.opened("the group commit", committer.Close)
-	b := books{ledger: grouped{engine, committer}, poster: committer}
+	b := books{ledger: grouped{engine, committer}, poster: committer, now: now}
 	if stores.pool == nil {
 		return b, nil
 	}

@@ -17,13 +17,13 @@ const (
 )
 
 // maintain keeps the ledger's tables in order until ctx ends.
-func (a *App) maintain(ctx context.Context, l ledger.Maintainer, clock func() time.Time) {
+func (a *App) maintain(ctx context.Context, b books) {
 	ticker := time.NewTicker(maintainEvery)
 	defer ticker.Stop()
 	failing := false
 	for {
 		for more := true; more; {
-			done, err := a.maintainOnce(ctx, l, clock())
+			done, err := a.maintainOnce(ctx, b)
 			if ctx.Err() != nil {
 				return
 			}
@@ -48,8 +48,12 @@ func (a *App) maintain(ctx context.Context, l ledger.Maintainer, clock func() ti
 	}
 }
 
-func (a *App) maintainOnce(ctx context.Context, l ledger.Maintainer, now time.Time) (ledger.Maintenance, error) {
+func (a *App) maintainOnce(ctx context.Context, b books) (ledger.Maintenance, error) {
 	ctx, cancel := context.WithTimeout(ctx, maintainWithin)
 	defer cancel()
-	return l.Maintain(ctx, now, a.config.LedgerRetention)
+	now, err := b.now(ctx)
+	if err != nil {
+		return ledger.Maintenance{}, err
+	}
+	return b.ledger.Maintain(ctx, now, a.config.LedgerRetention)
 }

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -91,6 +92,34 @@ func TestFleet(t *testing.T) {
 	}
 	if status, text := get(t, fleet[2].URL()+"/readyz"); status != http.StatusOK {
 		t.Errorf("readyz: %d %s", status, text)
+	}
+}
+
+// A node whose clock is in another century retires no month: PostgreSQL's clock
+// decides.
+func TestMonthsLeaveByTheServersClock(t *testing.T) {
+	database := servers.FreshDatabase(t)
+	c := fleetConfig(t, "", database)
+	c.SingleNode, c.Demo, c.LedgerRetention = true, true, 90*24*time.Hour
+	begin(t, c, app.Options{Clock: func() time.Time { return time.Now().AddDate(90, 0, 0) }})
+	db, err := sql.Open("pgx", database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var first time.Time
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := db.QueryRow(`SELECT first_month FROM kept_months`).Scan(&first)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, sql.ErrNoRows) || time.Now().After(deadline) {
+			t.Fatalf("the ledger is not maintained: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond) // another goroutine's work: poll, with a deadline
+	}
+	if first.After(time.Now()) {
+		t.Errorf("the first month that is kept is %s", first.Format(time.DateOnly))
 	}
 }
 
