@@ -111,19 +111,10 @@ func newModel(provider string, m catalogue.Model, version string) *Model {
 
 // complete fills the classes that have no price, as [Rates] documents.
 func complete(r catalogue.Rates) Rates {
-	price := func(p *int64, otherwise PerMillion) PerMillion {
-		if p == nil {
-			return otherwise
-		}
-		return PerMillion(*p)
-	}
-	out := Rates{Input: price(r.Input, 0)} // required by the file's check
-	out.CacheRead = price(r.CacheRead, out.Input)
-	out.CacheWrite = price(r.CacheWrite, out.Input)
-	out.CacheWrite1h = price(r.CacheWrite1h, max(out.CacheWrite, out.Input))
-	out.Output = price(r.Output, out.Input)
-	out.Reasoning = price(r.Reasoning, out.Output)
-	return out
+	price := func(p *int64) *PerMillion { return (*PerMillion)(p) }
+	return StatedRates{Tokens: [numberOfClasses]*PerMillion{
+		0: price(r.Input), 4: price(r.CacheRead), 7: price(r.CacheWrite), 8: price(r.CacheWrite1h), 9: price(r.Output), 13: price(r.Reasoning),
+	}}.Complete()
 }
 
 // add enters a model under its names and prefixes, in place of what was there.

@@ -3,6 +3,7 @@ package estimator
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,12 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// textRates are those of a model of text, in the order input, cache read, cache
+// write, one-hour cache write, output, reasoning.
+func textRates(prices ...PerMillion) Rates {
+	return StatedRates{Tokens: [numberOfClasses]*PerMillion{0: &prices[0], 4: &prices[1], 7: &prices[2], 8: &prices[3], 9: &prices[4], 13: &prices[5]}}.Complete()
+}
+
 // Prices as the providers publish them, in nano-USD per million.
 func TestPublishedPrices(t *testing.T) {
 	c := embeddedFor(t)
@@ -70,11 +77,11 @@ func TestPublishedPrices(t *testing.T) {
 		model string
 		want  Rates
 	}{
-		{"gpt-4o-mini", Rates{150_000_000, 75_000_000, 150_000_000, 150_000_000, 600_000_000, 600_000_000}},
-		{"gpt-4o-2024-05-13", Rates{5 * usd, 5 * usd, 5 * usd, 5 * usd, 15 * usd, 15 * usd}},
-		{"claude-opus-4-5", Rates{5 * usd, 500_000_000, 6_250_000_000, 10 * usd, 25 * usd, 25 * usd}},
-		{"text-embedding-3-small", Rates{20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000}},
-		{"claude-sonnet-5", Rates{3 * usd, 300_000_000, 3_750_000_000, 6 * usd, 15 * usd, 15 * usd}},
+		{"gpt-4o-mini", textRates(150_000_000, 75_000_000, 150_000_000, 150_000_000, 600_000_000, 600_000_000)},
+		{"gpt-4o-2024-05-13", textRates(5*usd, 5*usd, 5*usd, 5*usd, 15*usd, 15*usd)},
+		{"claude-opus-4-5", textRates(5*usd, 500_000_000, 6_250_000_000, 10*usd, 25*usd, 25*usd)},
+		{"text-embedding-3-small", textRates(20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000)},
+		{"claude-sonnet-5", textRates(3*usd, 300_000_000, 3_750_000_000, 6*usd, 15*usd, 15*usd)},
 	} {
 		if p, ok := c.Price(tt.model); !ok || p.Base != tt.want {
 			t.Errorf("%s: %+v, %t; want %+v", tt.model, p.Base, ok, tt.want)
@@ -103,7 +110,7 @@ func TestEveryEntryIsFoundAndPriced(t *testing.T) {
 					continue
 				}
 				r := got.Price.Base
-				if r.Input <= 0 || r.CacheRead <= 0 || r.CacheWrite <= 0 || r.CacheWrite1h <= 0 || r.Output <= 0 || r.Reasoning <= 0 {
+				if prices := r.tokens(); slices.Min(prices[:]) <= 0 {
 					t.Errorf("%s/%s: a class costs nothing: %+v", p.ID, name, r)
 				}
 			}
@@ -185,7 +192,7 @@ models:
 	if m, ok := c.Lookup("openai", "gpt-4o-mini"); !ok || m.MaxOutput != 77 || m.Encoding != O200kBase {
 		t.Errorf("%+v, %t", m, ok)
 	}
-	if m, ok := c.Lookup("", "llama-local-8b"); !ok || m.Price.Base != (Rates{}) || m.Rule.Family != "llama" {
+	if m, ok := c.Lookup("", "llama-local-8b"); !ok || m.Price.Base != textRates(0, 0, 0, 0, 0, 0) || m.Rule.Family != "llama" {
 		t.Errorf("a stated zero is a price: %+v, %t", m, ok)
 	}
 	if m, ok := c.Lookup("self", "embed"); !ok || m.Price.Base.Input != 1 || m.Encoding != CL100kBase {

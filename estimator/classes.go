@@ -5,62 +5,84 @@ import "github.com/budgetd/budgetd/quota"
 // TokenClasses is what one call used, in disjoint classes: each token is in
 // exactly one of them. Every count is 0 to quota.MaxAmount.
 type TokenClasses struct {
-	Input        quota.Tokens // prompt tokens neither read from nor written to a cache
-	CacheRead    quota.Tokens // prompt tokens read from the provider's cache
-	CacheWrite   quota.Tokens // prompt tokens written to a cache, except one-hour writes
-	CacheWrite1h quota.Tokens // prompt tokens written to a one-hour cache (Anthropic)
-	Output       quota.Tokens // generated tokens without reasoning
-	Reasoning    quota.Tokens // generated tokens of hidden reasoning
+	Input          quota.Tokens // prompt tokens of text, neither read from nor written to a cache
+	InputAudio     quota.Tokens // prompt tokens of sound, not read from a cache
+	InputImage     quota.Tokens // prompt tokens of pictures, not read from a cache
+	InputVideo     quota.Tokens // prompt tokens of video, not read from a cache
+	CacheRead      quota.Tokens // prompt tokens read from the provider's cache, except the two below
+	CacheReadAudio quota.Tokens // prompt tokens of sound read from the provider's cache
+	CacheReadImage quota.Tokens // prompt tokens of pictures read from the provider's cache
+	CacheWrite     quota.Tokens // prompt tokens written to a cache, except one-hour writes
+	CacheWrite1h   quota.Tokens // prompt tokens written to a one-hour cache (Anthropic)
+	Output         quota.Tokens // generated tokens of text, without reasoning
+	OutputAudio    quota.Tokens // generated tokens of sound
+	OutputImage    quota.Tokens // generated tokens of pictures
+	OutputVideo    quota.Tokens // generated tokens of video
+	Reasoning      quota.Tokens // generated tokens of hidden reasoning
 }
 
-// each calls f with every class and the name that messages use for it.
-func (c TokenClasses) each(f func(name string, n quota.Tokens) error) error {
-	for _, class := range []struct {
-		name string
-		n    quota.Tokens
-	}{
-		{"input", c.Input},
-		{"cache_read", c.CacheRead},
-		{"cache_write", c.CacheWrite},
-		{"cache_write_1h", c.CacheWrite1h},
-		{"output", c.Output},
-		{"reasoning", c.Reasoning},
-	} {
-		if err := f(class.name, class.n); err != nil {
-			return err
-		}
+// numberOfClasses is how many classes there are. The inputs come first.
+const (
+	numberOfInputs  = 9
+	numberOfClasses = 14
+)
+
+// classNames are the names that messages, files and policies use, in the order
+// of the fields.
+var classNames = [numberOfClasses]string{
+	"input", "input_audio", "input_image", "input_video",
+	"cache_read", "cache_read_audio", "cache_read_image", "cache_write", "cache_write_1h",
+	"output", "output_audio", "output_image", "output_video", "reasoning",
+}
+
+// List returns the counts in the order of the fields.
+func (c *TokenClasses) List() [numberOfClasses]quota.Tokens {
+	return [...]quota.Tokens{
+		c.Input, c.InputAudio, c.InputImage, c.InputVideo,
+		c.CacheRead, c.CacheReadAudio, c.CacheReadImage, c.CacheWrite, c.CacheWrite1h,
+		c.Output, c.OutputAudio, c.OutputImage, c.OutputVideo, c.Reasoning,
 	}
-	return nil
+}
+
+// TokenClassesOf is the opposite of [TokenClasses.List].
+func TokenClassesOf(counts [numberOfClasses]quota.Tokens) TokenClasses {
+	return TokenClasses{
+		Input: counts[0], InputAudio: counts[1], InputImage: counts[2], InputVideo: counts[3],
+		CacheRead: counts[4], CacheReadAudio: counts[5], CacheReadImage: counts[6], CacheWrite: counts[7], CacheWrite1h: counts[8],
+		Output: counts[9], OutputAudio: counts[10], OutputImage: counts[11], OutputVideo: counts[12], Reasoning: counts[13],
+	}
 }
 
 // Check returns a [CallError] that names the class unless every count is 0 to
 // quota.MaxAmount.
 func (c TokenClasses) Check() error {
-	return c.each(func(name string, n quota.Tokens) error {
+	for i, n := range c.List() {
 		if n.Amount().Check() != nil {
-			return invalid("usage.tokens."+name, "%d is not between 0 and %d", int64(n), int64(quota.MaxAmount))
+			return invalid("usage.tokens."+classNames[i], "%d is not between 0 and %d", int64(n), int64(quota.MaxAmount))
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // TotalInput is all prompt tokens, cached or not. It fails as Check does, or
 // when the sum passes quota.MaxAmount.
 func (c TokenClasses) TotalInput() (quota.Tokens, error) {
-	return c.total("input", c.Input, c.CacheRead, c.CacheWrite, c.CacheWrite1h)
+	counts := c.List()
+	return c.total("input", counts[:numberOfInputs])
 }
 
 // TotalOutput is all generated tokens, reasoning included. It fails as Check
 // does, or when the sum passes quota.MaxAmount.
 func (c TokenClasses) TotalOutput() (quota.Tokens, error) {
-	return c.total("output", c.Output, c.Reasoning)
+	counts := c.List()
+	return c.total("output", counts[numberOfInputs:])
 }
 
-func (c TokenClasses) total(what string, parts ...quota.Tokens) (quota.Tokens, error) {
+func (c TokenClasses) total(what string, parts []quota.Tokens) (quota.Tokens, error) {
 	if err := c.Check(); err != nil {
 		return 0, err
 	}
-	var sum quota.Tokens // at most 4 parts of 2^53-1: can't leave 64 bits
+	var sum quota.Tokens // at most 9 parts of 2^53-1: can't leave 64 bits
 	for _, n := range parts {
 		sum += n
 	}

@@ -271,7 +271,10 @@ func TestWorstCaseOfTheCache(t *testing.T) {
 		"not known: default": {Call{Model: "claude-opus-4-5", InputTokens: tokens(1000), MaxOutputTokens: tokens(1)}, price.Base.CacheWrite},
 	} {
 		got := estimate(t, e, tt.call)
-		want, err := sumRoundedUp(line{got.Input.Ceiling, tt.price}, line{1, price.Base.Output})
+		var sum sum
+		sum.addTokens(got.Input.Ceiling, tt.price)
+		sum.addTokens(1, price.Base.Output)
+		want, err := sum.roundedUp()
 		if err != nil || got.Cost != want {
 			t.Errorf("%s: cost %d, want %d (%v)", name, got.Cost, want, err)
 		}

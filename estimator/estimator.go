@@ -309,7 +309,10 @@ func (e *Estimate) price(model Model, t *tally) error {
 	case cacheWrite1h:
 		input = max(input, rates.CacheWrite, rates.CacheWrite1h)
 	}
+	var total sum
+	total.addTokens(e.Input.Ceiling, input)
+	total.addTokens(e.Output.Ceiling, max(rates.Output, rates.Reasoning))
 	var err error
-	e.Cost, err = sumRoundedUp(line{e.Input.Ceiling, input}, line{e.Output.Ceiling, max(rates.Output, rates.Reasoning)})
+	e.Cost, err = total.roundedUp()
 	return err
 }

@@ -45,12 +45,11 @@ func (e *Estimator) ModelAt(provider, model string, at time.Time) (Model, error)
 	if e.unknown == nil {
 		return Model{}, &UnknownModelError{Provider: provider, Model: model}
 	}
-	in, out := e.unknown.Input, e.unknown.Output
 	return Model{
 		ID: model, Mode: ModeChat, Encoding: encodingFor(model), Rule: RuleFor(model),
 		Price: Price{
 			Model: model, Version: e.catalogue.version,
-			Base: Rates{Input: in, CacheRead: in, CacheWrite: in, CacheWrite1h: in, Output: out, Reasoning: out},
+			Base: complete(catalogue.Rates{Input: (*int64)(&e.unknown.Input), Output: (*int64)(&e.unknown.Output)}),
 		},
 	}, nil
 }

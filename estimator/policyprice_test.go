@@ -100,7 +100,7 @@ func TestEstimateAtAPolicyPrice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Rates{Input: 1000, Output: 4000, CacheRead: 100, CacheWrite: 1250, CacheWrite1h: 2000, Reasoning: 5000}); m.Price.Base != want {
+	if want := textRates(1000, 100, 1250, 2000, 4000, 5000); m.Price.Base != want {
 		t.Errorf("rates %+v, want %+v", m.Price.Base, want)
 	}
 	got, err := e.Estimate(Call{Provider: "acme", Model: "my-model", InputTokens: tokens(2_000_000), MaxOutputTokens: tokens(1_000_000)}, anyDay)
@@ -113,7 +113,7 @@ func TestEstimateAtAPolicyPrice(t *testing.T) {
 	}
 	// The catalogue's tiers are not the policy's.
 	gemini, err := e.ModelAt("google", "gemini-2.5-pro", anyDay)
-	if err != nil || gemini.Price.RatesFor(1_000_000) != (Rates{7 * usd, 7 * usd, 7 * usd, 7 * usd, 14 * usd, 14 * usd}) || gemini.MaxOutput == 0 {
+	if err != nil || gemini.Price.RatesFor(1_000_000) != textRates(7*usd, 7*usd, 7*usd, 7*usd, 14*usd, 14*usd) || gemini.MaxOutput == 0 {
 		t.Errorf("%+v, %v", gemini, err)
 	}
 }

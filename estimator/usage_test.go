@@ -94,7 +94,7 @@ func TestCachedTokensAreChargedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	price := Price{Base: Rates{Input: 3 * usd, CacheRead: usd * 3 / 10, Output: 15 * usd}}
-	if cost, err := price.Cost(classes); err != nil || cost != 2_340_000 {
+	if cost, err := price.Cost(Use{Tokens: classes}); err != nil || cost != 2_340_000 {
 		t.Errorf("cost %d, %v; want 2,340,000 nano-USD", cost, err)
 	}
 	amounts, err := classes.Amounts()

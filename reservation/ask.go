@@ -32,19 +32,19 @@ type Spend struct {
 	Key      string
 	Amounts  quota.Amounts
 	Provider string // of Model; may be empty
-	Model    string // prices Tokens; "" when Tokens is nil
-	Tokens   *estimator.TokenClasses
+	Model    string // prices Use; "" when Use is nil
+	Use      *estimator.Use
 	APIKey   string `json:"-"` // as Ask.APIKey
 }
 
 // Usage is what a call really used. At least one field is set, or Unused
 // alone: the call was not made at all and everything is given back. Amounts win
-// over what the tokens come to. A meter that was held and is not reported
+// over what the use comes to. A meter that was held and is not reported
 // counts as used in full.
 type Usage struct {
 	Unused        bool
 	Amounts       quota.Amounts
-	Tokens        *estimator.TokenClasses
+	Use           *estimator.Use // tokens by class, other units, and how they were served
 	Provider      string         // whose usage object ProviderUsage is
 	ProviderUsage map[string]any // the provider's own usage object
 }

@@ -84,8 +84,8 @@ accounts: {acme: {plan: pro}}
 	}
 	// The example: 1,000 input tokens of which 800 read from cache at
 	// $3.00 and $0.30 a million, 100 output tokens at $15.
-	classes := estimator.TokenClasses{Input: 200, CacheRead: 800, Output: 100}
-	receipt := r.refund(g.Reservation, reservation.Usage{Tokens: &classes})
+	use := estimator.Use{Tokens: estimator.TokenClasses{Input: 200, CacheRead: 800, Output: 100}}
+	receipt := r.refund(g.Reservation, reservation.Usage{Use: &use})
 	if got := receipt.Charged[quota.MeterCost]; got != 2_340_000 {
 		t.Errorf("cost %d nano-USD, want 2,340,000", got)
 	}
@@ -546,11 +546,11 @@ func TestBadRefundsChangeNothing(t *testing.T) {
 		"negative":        used(-1),
 		"2^53":            used(1 << 53),
 		"slots":           {Amounts: quota.Amounts{"in_flight": 1}},
-		"classes":         {Tokens: &estimator.TokenClasses{Input: -1}},
+		"classes":         {Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: -1}}},
 		"unknown usage":   {Provider: "nobody", ProviderUsage: map[string]any{"x": 1}},
-		"two at once":     {Tokens: &estimator.TokenClasses{}, Provider: "openai", ProviderUsage: map[string]any{"prompt_tokens": 1.0}},
+		"two at once":     {Use: &estimator.Use{Tokens: estimator.TokenClasses{}}, Provider: "openai", ProviderUsage: map[string]any{"prompt_tokens": 1.0}},
 		"fractional":      {Provider: "openai", ProviderUsage: map[string]any{"prompt_tokens": 1.5, "completion_tokens": 1.0}},
-		"class overflow":  {Tokens: &estimator.TokenClasses{Input: 1 << 52, Output: 1 << 52, CacheRead: 1 << 52}},
+		"class overflow":  {Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: 1 << 52, Output: 1 << 52, CacheRead: 1 << 52}}},
 		"invented meters": {Amounts: quota.Amounts{"": 1}},
 	} {
 		_, err := r.Refund(context.Background(), g.Reservation, usage)

@@ -56,13 +56,13 @@ func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
 	}
 	labels := WithAPIKey(spend.Labels, spend.APIKey)
 	switch {
-	case spend.Tokens != nil:
+	case spend.Use != nil:
 		model, err := b.Estimator.ModelAt(spend.Provider, spend.Model, at)
 		if err != nil {
 			return err
 		}
-		w.spent.classes = spend.Tokens
-		if w.spent.priced, err = addClasses(asked, *spend.Tokens, &model.Price); err != nil {
+		w.spent.use = spend.Use
+		if w.spent.priced, err = addUse(asked, spend.Use, &model.Price); err != nil {
 			return err
 		}
 		w.pin(&model.Price)

@@ -33,7 +33,7 @@ type PriceCorrected struct {
 	ID         [16]byte      // under which its entries stand; all zero for a dry run
 	Looked     int           // closings of the model in the span
 	Repriced   int           // whose cost changed
-	Skipped    int           // whose cost the caller stated, or whose token classes are not known
+	Skipped    int           // whose cost the caller stated, or whose use is not known
 	Difference quota.NanoUSD // sum over all of them, of the accounts' totals
 }
 
@@ -207,7 +207,7 @@ func (run *correction) concerns(c *ledger.Closing, p *pricing) bool {
 // how much its total changes. It fails when an amount leaves its range, and
 // when the quotas are not those whose weights are known.
 func (p *pricing) repriced(lines []ledger.Line, price estimator.Price) (changed []ledger.Line, difference quota.NanoUSD, err error) {
-	cost, err := price.Cost(*p.Classes)
+	cost, err := price.Cost(*p.Use)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -81,7 +81,7 @@ func call(model string, labels map[string]string) reservation.Ask {
 }
 
 func classes(input, output quota.Tokens) reservation.Usage {
-	return reservation.Usage{Tokens: &estimator.TokenClasses{Input: input, Output: output}}
+	return reservation.Usage{Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: input, Output: output}}}
 }
 
 // usageOf returns the rows of the account by limit (without its hash), scope,
@@ -167,7 +167,7 @@ func TestAPriceIsHalved(t *testing.T) {
 		bill := classes(1000, 1000)
 		bill.Amounts = quota.Amounts{quota.MeterCost: 77}
 		r.refund(billed.Reservation, bill)
-		charge := reservation.Spend{Account: "acme", Model: "our-model", Tokens: &estimator.TokenClasses{Input: 2000}}
+		charge := reservation.Spend{Account: "acme", Model: "our-model", Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: 2000}}}
 		if d, err := r.Charge(context.Background(), charge); err != nil || d.Grant == nil {
 			t.Fatalf("Charge: %+v, %v", d, err)
 		}

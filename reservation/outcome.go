@@ -22,11 +22,11 @@ type outcome struct {
 // pricing is how a closing came to its cost: what a later correction of the
 // price needs to know, when the token is gone.
 type pricing struct {
-	Provider string                  // of the pinned price; with Model "" when no price was pinned
-	Model    string                  // its canonical name
-	Classes  *estimator.TokenClasses // nil when they are not known
-	Priced   bool                    // the cost is that of the classes at the pinned price
-	Weights  []quota.Amount          // of the quotas on cost, in the order of the ledger's lines
+	Provider string         // of the pinned price; with Model "" when no price was pinned
+	Model    string         // its canonical name
+	Use      *estimator.Use // nil when it is not known
+	Priced   bool           // the cost is that of the use at the pinned price
+	Weights  []quota.Amount // of the quotas on cost, in the order of the ledger's lines
 }
 
 // pricing says how a closing of the reservation comes to its cost.
@@ -34,7 +34,7 @@ func (t *reservationToken) pricing(r report) pricing {
 	if t.Price == nil {
 		return pricing{}
 	}
-	p := pricing{Provider: t.Price.Provider, Model: t.Price.Model, Classes: r.classes, Priced: r.priced}
+	p := pricing{Provider: t.Price.Provider, Model: t.Price.Model, Use: r.use, Priced: r.priced}
 	if !p.Priced {
 		return p
 	}
@@ -51,10 +51,12 @@ func (t *reservationToken) pricing(r report) pricing {
 	return p
 }
 
-// The versions of the encoding. The first one had no pricing.
+// The versions of the encoding. The first one had no pricing, the second one six
+// classes of tokens and nothing else.
 const (
 	outcomeWithoutPricing = 1
-	outcomeVersion        = 2
+	outcomeWithSixClasses = 2
+	outcomeVersion        = 3
 )
 
 var errBadOutcome = errors.New("unreadable outcome of a closing")
@@ -67,7 +69,7 @@ func (o outcome) encode() []byte {
 	b = appendList(b, o.Actual)
 	b = msgp.AppendString(b, o.Pricing.Provider)
 	b = msgp.AppendString(b, o.Pricing.Model)
-	b = appendClasses(b, o.Pricing.Classes)
+	b = appendUse(b, o.Pricing.Use)
 	b = msgp.AppendBool(b, o.Pricing.Priced)
 	return appendList(b, o.Pricing.Weights)
 }
@@ -80,14 +82,23 @@ func appendList(b []byte, amounts []quota.Amount) []byte {
 	return b
 }
 
-// appendClasses writes the six classes, or an empty array for none.
-func appendClasses(b []byte, c *estimator.TokenClasses) []byte {
-	if c == nil {
+// appendUse writes the classes of tokens, the units, the tier and the speed, or
+// an empty array for none.
+func appendUse(b []byte, use *estimator.Use) []byte {
+	if use == nil {
 		return appendList(b, nil)
 	}
-	return appendList(b, []quota.Amount{
-		c.Input.Amount(), c.CacheRead.Amount(), c.CacheWrite.Amount(), c.CacheWrite1h.Amount(), c.Output.Amount(), c.Reasoning.Amount(),
-	})
+	classes, units := use.Tokens.List(), use.Units.List()
+	b = msgp.AppendArrayHeader(b, uint32(len(classes)))
+	for _, n := range classes {
+		b = msgp.AppendInt64(b, int64(n))
+	}
+	b = msgp.AppendArrayHeader(b, uint32(len(units)))
+	for _, n := range units {
+		b = msgp.AppendInt64(b, n)
+	}
+	b = msgp.AppendString(b, use.Tier)
+	return msgp.AppendString(b, use.Speed)
 }
 
 func decodeOutcome(b []byte) (outcome, error) {
@@ -99,9 +110,13 @@ func decodeOutcome(b []byte) (outcome, error) {
 	o.Unused = r.boolean()
 	o.Charged = r.amounts()
 	o.Actual = r.list(MaxHolds)
-	if b[0] >= outcomeVersion {
+	if b[0] > outcomeWithoutPricing {
 		o.Pricing.Provider, o.Pricing.Model = r.text(), r.text()
-		o.Pricing.Classes = r.classes()
+		if b[0] == outcomeWithSixClasses {
+			o.Pricing.Use = r.sixClasses()
+		} else {
+			o.Pricing.Use = r.use()
+		}
 		o.Pricing.Priced = r.boolean()
 		o.Pricing.Weights = r.list(MaxHolds)
 	}
@@ -123,7 +138,33 @@ func (r *reader) list(most int) []quota.Amount {
 	return amounts
 }
 
-func (r *reader) classes() *estimator.TokenClasses {
+func (r *reader) use() *estimator.Use {
+	use := &estimator.Use{}
+	classes, units := use.Tokens.List(), use.Units.List()
+	switch n := r.length(len(classes)); n {
+	case 0:
+		return nil
+	case len(classes):
+	default:
+		r.err = errBadOutcome
+		return nil
+	}
+	for i := range classes {
+		classes[i] = quota.Tokens(r.integer())
+	}
+	if r.length(len(units)) != len(units) && r.err == nil {
+		r.err = errBadOutcome
+	}
+	for i := range units {
+		units[i] = r.integer()
+	}
+	use.Tokens, use.Units = estimator.TokenClassesOf(classes), estimator.UnitsOf(units)
+	use.Tier, use.Speed = r.text(), r.text()
+	return use
+}
+
+// sixClasses reads a use as the second version wrote it.
+func (r *reader) sixClasses() *estimator.Use {
 	const six = 6
 	counts := r.list(six)
 	switch {
@@ -134,7 +175,7 @@ func (r *reader) classes() *estimator.TokenClasses {
 		return nil
 	}
 	tokens := func(i int) quota.Tokens { return quota.Tokens(counts[i]) }
-	return &estimator.TokenClasses{
+	return &estimator.Use{Tokens: estimator.TokenClasses{
 		Input: tokens(0), CacheRead: tokens(1), CacheWrite: tokens(2), CacheWrite1h: tokens(3), Output: tokens(4), Reasoning: tokens(5),
-	}
+	}}
 }

@@ -56,7 +56,7 @@ prices:
 	})
 	defer late.Close(context.Background())
 	charged, err := late.Charge(context.Background(), reservation.Spend{
-		Account: "acme", Model: "openai/our-model", Tokens: &estimator.TokenClasses{Input: 1000},
+		Account: "acme", Model: "openai/our-model", Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: 1000}},
 	})
 	if err != nil || charged.Grant == nil || charged.Grant.PriceVersion != version(change) || charged.Grant.Charged[quota.MeterCost] != 3_000_000 {
 		t.Fatalf("a charge by a slow clock: %+v, %v", charged.Grant, err)
@@ -94,7 +94,7 @@ prices:
 	r.Broker.Estimator = follow
 	g := r.reserve(call("in-house/llama-x", nil))
 	r.refund(g.Reservation, classes(10, 10))
-	if _, err := r.Charge(context.Background(), reservation.Spend{Account: "acme", Provider: "In-House", Model: "LLAMA-X", Tokens: &estimator.TokenClasses{Output: 5}}); err != nil {
+	if _, err := r.Charge(context.Background(), reservation.Spend{Account: "acme", Provider: "In-House", Model: "LLAMA-X", Use: &estimator.Use{Tokens: estimator.TokenClasses{Output: 5}}}); err != nil {
 		t.Fatal(err)
 	}
 	day := "d" + r.clock.Now().In(tokyo).Format(time.DateOnly)

@@ -50,7 +50,7 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage) (R
 	if err != nil {
 		return Receipt{}, err
 	}
-	stated := usage.Amounts != nil || usage.Tokens != nil || usage.ProviderUsage != nil
+	stated := usage.Amounts != nil || usage.Use != nil || usage.ProviderUsage != nil
 	switch {
 	case usage.Unused && stated:
 		return Receipt{}, &InvalidError{Field: "unused", Problem: "is set beside a usage", Bound: "one of them"}

@@ -16,13 +16,13 @@ import (
 
 // report is what a usage comes to.
 type report struct {
-	amounts quota.Amounts           // without anything that was not stated
-	classes *estimator.TokenClasses // nil when they are not known
-	priced  bool                    // the cost is that of the classes, and not the caller's
+	amounts quota.Amounts  // without anything that was not stated
+	use     *estimator.Use // nil when it is not known
+	priced  bool           // the cost is that of the use, and not the caller's
 }
 
 // reported turns a usage into amounts per meter. The cost comes from the pinned
-// price when token classes are given.
+// price when it says what was used by class.
 func (u Usage) reported(price *estimator.Price) (report, error) {
 	if err := u.Amounts.Validate(); err != nil {
 		return report{}, &InvalidError{Field: "usage", Problem: err.Error()}
@@ -34,41 +34,44 @@ func (u Usage) reported(price *estimator.Price) (report, error) {
 	for meter, amount := range u.Amounts {
 		reported.amounts[meter] = amount
 	}
-	classes := u.Tokens
+	use := u.Use
 	if u.ProviderUsage != nil {
-		if classes != nil {
-			return report{}, &InvalidError{Field: "usage", Problem: "both tokens and provider_usage are given", Bound: "one of them"}
+		if use != nil {
+			return report{}, &InvalidError{Field: "usage", Problem: "both provider_usage and tokens or units are given", Bound: "one of them"}
 		}
 		normal, err := estimator.NormalizeUsage(u.Provider, u.ProviderUsage)
 		if err != nil {
 			return report{}, &InvalidError{Field: "usage.provider_usage", Problem: err.Error()}
 		}
-		classes = &normal
+		use = &estimator.Use{Tokens: normal}
 	}
-	if classes == nil {
+	if use == nil {
 		return reported, nil
 	}
-	reported.classes = classes
+	reported.use = use
 	var err error
-	reported.priced, err = addClasses(reported.amounts, *classes, price)
+	reported.priced, err = addUse(reported.amounts, use, price)
 	return reported, err
 }
 
-// addClasses adds the token meters, and with a price the cost, to amounts. What
+// addUse adds the token meters, and with a price the cost, to amounts. What
 // is stated already stays: a caller that knows the bill knows better. It says
 // whether the cost is by the price.
-func addClasses(amounts quota.Amounts, classes estimator.TokenClasses, price *estimator.Price) (priced bool, err error) {
-	counted, err := classes.Amounts()
+func addUse(amounts quota.Amounts, use *estimator.Use, price *estimator.Price) (priced bool, err error) {
+	if err := use.Check(); err != nil {
+		return false, &InvalidError{Field: "usage", Problem: err.Error()}
+	}
+	counted, err := use.Tokens.Amounts()
 	if err != nil {
 		return false, &InvalidError{Field: "usage.tokens", Problem: err.Error()}
 	}
 	if price != nil {
-		cost, err := price.Cost(classes)
+		cost, err := price.Cost(*use)
 		if err == nil {
 			err = cost.Amount().Check()
 		}
 		if err != nil {
-			return false, &InvalidError{Field: "usage.tokens", Problem: fmt.Sprintf("cost: %v", err)}
+			return false, &InvalidError{Field: "usage", Problem: fmt.Sprintf("cost: %v", err)}
 		}
 		counted[quota.MeterCost] = cost.Amount()
 		_, stated := amounts[quota.MeterCost]

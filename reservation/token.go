@@ -29,8 +29,9 @@ type TokenKeys interface {
 var errBadToken = errors.New("not a reservation id of this broker")
 
 const (
-	tokenVersion  = 2
+	tokenVersion  = 3
 	oldestToken   = 1 // still opened; its quotas are not soft
+	sixClasses    = 2 // the last version whose prices had six classes of tokens and nothing else
 	tokenMACBytes = 16
 	tokenHeader   = 1 + 2 // version, key id
 )
@@ -163,7 +164,7 @@ func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 	t.Charge = r.boolean()
 	t.TotalsPeriod = r.text()
 	t.PriceVersion = r.text()
-	if t.Price = r.price(); t.Price != nil {
+	if t.Price = r.price(raw[0]); t.Price != nil {
 		t.Price.Version = t.PriceVersion
 	}
 	if n := r.length(quota.MaxLabels); n > 0 {
@@ -260,49 +261,130 @@ func (r *reader) amounts() quota.Amounts {
 	return amounts
 }
 
-// appendPrice writes the base rates and the tiers' as one array, empty without
-// a price.
+// appendPrice writes a price, or an empty array for none: its names, and then the
+// usual rates and those of each service, each with its tiers.
 func appendPrice(b []byte, price *estimator.Price) []byte {
 	if price == nil {
 		return msgp.AppendArrayHeader(b, 0)
 	}
-	b = msgp.AppendArrayHeader(b, uint32(1+len(price.Tiers)))
+	b = msgp.AppendArrayHeader(b, uint32(1+len(price.Services)))
 	b = msgp.AppendString(b, price.Provider)
 	b = msgp.AppendString(b, price.Model)
-	b = appendRates(b, price.Base)
-	for _, tier := range price.Tiers {
+	b = appendTiers(b, price.Base, price.Tiers)
+	for _, service := range price.Services {
+		b = msgp.AppendString(b, service.Name)
+		b = appendTiers(b, service.Base, service.Tiers)
+	}
+	return b
+}
+
+func appendTiers(b []byte, base estimator.Rates, tiers []estimator.Tier) []byte {
+	b = msgp.AppendArrayHeader(b, uint32(len(tiers)))
+	b = appendRates(b, base)
+	for _, tier := range tiers {
 		b = msgp.AppendInt64(b, int64(tier.Above))
 		b = appendRates(b, tier.Rates)
 	}
 	return b
 }
 
+// appendRates writes which rates the shortest statement of them has, a bit each,
+// and then those: classes of tokens first, units after them.
 func appendRates(b []byte, rates estimator.Rates) []byte {
-	for _, rate := range [...]estimator.PerMillion{rates.Input, rates.CacheRead, rates.CacheWrite, rates.CacheWrite1h, rates.Output, rates.Reasoning} {
-		b = msgp.AppendInt64(b, int64(rate))
+	stated := rates.Stated()
+	var has, bit int64 = 0, 1
+	for _, rate := range stated.Tokens {
+		if rate != nil {
+			has |= bit
+		}
+		bit <<= 1
+	}
+	for _, rate := range stated.Units {
+		if rate != nil {
+			has |= bit
+		}
+		bit <<= 1
+	}
+	b = msgp.AppendInt64(b, has)
+	for _, rate := range stated.Tokens {
+		if rate != nil {
+			b = msgp.AppendInt64(b, int64(*rate))
+		}
+	}
+	for _, rate := range stated.Units {
+		if rate != nil {
+			b = msgp.AppendInt64(b, *rate)
+		}
 	}
 	return b
 }
 
-// maxPriceTiers bounds the tiers of a pinned price; catalogues have one or two.
-const maxPriceTiers = 16
+// Bounds of a pinned price; catalogues have one or two tiers and four services.
+const (
+	maxPriceTiers    = 16
+	maxPriceServices = 16
+)
 
-func (r *reader) price() *estimator.Price {
-	n := r.length(1 + maxPriceTiers)
+func (r *reader) price(version byte) *estimator.Price {
+	n := r.length(1 + max(maxPriceTiers, maxPriceServices))
 	if n == 0 {
 		return nil
 	}
-	price := &estimator.Price{Provider: r.text(), Model: r.text(), Base: r.rates()}
+	price := &estimator.Price{Provider: r.text(), Model: r.text()}
+	if version <= sixClasses {
+		price.Base = r.sixRates()
+		for range n - 1 {
+			price.Tiers = append(price.Tiers, estimator.Tier{Above: quota.Tokens(r.integer()), Rates: r.sixRates()})
+		}
+		return price
+	}
+	price.Base, price.Tiers = r.tiers()
 	for range n - 1 {
-		above := quota.Tokens(r.integer())
-		price.Tiers = append(price.Tiers, estimator.Tier{Above: above, Rates: r.rates()})
+		service := estimator.Service{Name: r.text()}
+		service.Base, service.Tiers = r.tiers()
+		price.Services = append(price.Services, service)
 	}
 	return price
 }
 
+func (r *reader) tiers() (base estimator.Rates, tiers []estimator.Tier) {
+	n := r.length(maxPriceTiers)
+	base = r.rates()
+	for range n {
+		tiers = append(tiers, estimator.Tier{Above: quota.Tokens(r.integer()), Rates: r.rates()})
+	}
+	return base, tiers
+}
+
 func (r *reader) rates() estimator.Rates {
-	next := func() estimator.PerMillion { return estimator.PerMillion(r.integer()) }
-	return estimator.Rates{Input: next(), CacheRead: next(), CacheWrite: next(), CacheWrite1h: next(), Output: next(), Reasoning: next()}
+	var stated estimator.StatedRates
+	has, bit := r.integer(), int64(1)
+	for i := range stated.Tokens {
+		if has&bit != 0 {
+			rate := estimator.PerMillion(r.integer())
+			stated.Tokens[i] = &rate
+		}
+		bit <<= 1
+	}
+	for i := range stated.Units {
+		if has&bit != 0 {
+			rate := r.integer()
+			stated.Units[i] = &rate
+		}
+		bit <<= 1
+	}
+	return stated.Complete()
+}
+
+// sixRates reads rates as the first versions wrote them. Calls that were made
+// then have no other classes.
+func (r *reader) sixRates() estimator.Rates {
+	var stated estimator.StatedRates
+	for _, name := range []string{"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning"} {
+		rate := estimator.PerMillion(r.integer())
+		stated.State(name, int64(rate))
+	}
+	return stated.Complete()
 }
 
 // reader reads MessagePack values one by one and remembers the first error.

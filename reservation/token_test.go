@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
 	"pgregory.net/rapid"
 
 	"github.com/budgetd/budgetd/estimator"
@@ -33,7 +34,13 @@ func someToken(t *rapid.T) *reservationToken {
 	}
 	if rapid.Bool().Draw(t, "priced") {
 		token.PriceVersion = "v"
-		token.Price = &estimator.Price{Provider: "p", Model: "m", Version: "v", Base: estimator.Rates{Input: 3, Output: 1e12}, Tiers: []estimator.Tier{{Above: 200_000, Rates: estimator.Rates{Input: 6}}}}
+		token.Price = &estimator.Price{
+			Provider: "p", Model: "m", Version: "v", Base: estimator.Rates{Input: 3, Output: 1e12}, Tiers: []estimator.Tier{{Above: 200_000, Rates: estimator.Rates{Input: 6}}},
+			Services: []estimator.Service{
+				{Name: "batch", Base: estimator.Rates{Input: 2, Search: 5, Second: estimator.NoPrice}, Tiers: []estimator.Tier{{Above: 9, Rates: estimator.Rates{OutputAudio: 7}}}},
+				{Name: "fast", Base: estimator.Rates{Input: 30, Reasoning: 1}},
+			},
+		}
 	}
 	for range rapid.IntRange(0, 10).Draw(t, "holds") {
 		h := plannedHold{Name: text.Draw(t, "name"), Meter: quota.MeterCost, Weight: 5}
@@ -154,12 +161,28 @@ func TestFirstOutcome(t *testing.T) {
 	}
 }
 
+// secondOutcome is what the second version wrote for 9 tokens at a price.
+var secondOutcome = append([]byte{
+	2, 0xc2, 0x90, 0x90, 0xa6, 'o', 'p', 'e', 'n', 'a', 'i', 0xa6, 'g', 'p', 't', '-', '4', 'o',
+}, 0x96, 1, 2, 3, 4, 5, 6, 0xc3, 0x91, 5)
+
+func TestSecondOutcome(t *testing.T) {
+	want := outcome{Charged: quota.Amounts{}, Pricing: pricing{
+		Provider: "openai", Model: "gpt-4o", Priced: true, Weights: []quota.Amount{5},
+		Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: 1, CacheRead: 2, CacheWrite: 3, CacheWrite1h: 4, Output: 5, Reasoning: 6}},
+	}}
+	if got, err := decodeOutcome(secondOutcome); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read as %+v, %v; want %+v", got, err, want)
+	}
+}
+
 func FuzzOutcome(f *testing.F) {
 	f.Add(outcome{Charged: quota.Amounts{"tokens": 1}, Actual: []quota.Amount{1, 2}}.encode())
 	f.Add(outcome{Pricing: pricing{
-		Provider: "openai", Model: "gpt-4o-mini", Classes: &estimator.TokenClasses{Input: 1, Reasoning: 6}, Priced: true, Weights: []quota.Amount{5},
+		Provider: "openai", Model: "gpt-4o-mini", Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: 1, OutputAudio: 2, Reasoning: 6}, Units: estimator.Units{Seconds: 1500, Requests: 1}, Tier: "flex", Speed: "fast"}, Priced: true, Weights: []quota.Amount{5},
 	}}.encode())
 	f.Add(firstOutcome)
+	f.Add(secondOutcome)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := decodeOutcome(b)
 		if err != nil {
@@ -197,5 +220,42 @@ func TestTokenOfVersion1(t *testing.T) {
 	}
 	if len(got.Holds) != 1 || !reflect.DeepEqual(got.Holds[0], token.Holds[0]) {
 		t.Errorf("got %+v, want %+v", got.Holds, token.Holds)
+	}
+}
+
+// TestTokenOfVersion2: its price had six classes of tokens and nothing else.
+func TestTokenOfVersion2(t *testing.T) {
+	keys := tokenKeys{1: []byte("a secret of the ledger's store!!")}
+	b := []byte{2, 0, 1}
+	id := NewID(time.UnixMicro(1_700_000_000_000_000))
+	b = append(b, id[:]...)
+	b = msgp.AppendString(b, "acme")
+	for _, micros := range []int64{60_000_000, 600_000_000} {
+		b = msgp.AppendInt64(b, micros)
+	}
+	b = msgp.AppendBool(msgp.AppendBool(b, false), false)
+	b = msgp.AppendString(msgp.AppendString(b, "m2026-11-01"), "v")
+	b = msgp.AppendArrayHeader(b, 2)
+	b = msgp.AppendString(msgp.AppendString(b, "p"), "m")
+	for rate := range int64(13) { // base, bound, tier
+		b = msgp.AppendInt64(b, 10+rate)
+	}
+	for range 3 { // labels, asked, holds
+		b = msgp.AppendArrayHeader(b, 0)
+	}
+	got, err := openToken(append(b, tokenMAC(keys[1], b)...), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rates := func(first estimator.PerMillion) estimator.Rates {
+		var stated estimator.StatedRates
+		for i, name := range []string{"input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning"} {
+			stated.State(name, int64(first)+int64(i))
+		}
+		return stated.Complete()
+	}
+	want := &estimator.Price{Provider: "p", Model: "m", Version: "v", Base: rates(10), Tiers: []estimator.Tier{{Above: 16, Rates: rates(17)}}}
+	if got.Account != "acme" || got.ID != id || !reflect.DeepEqual(got.Price, want) {
+		t.Errorf("got %+v with price %+v, want %+v", got, got.Price, want)
 	}
 }

@@ -126,18 +126,18 @@ func tokensIn(tokens *int64) *quota.Tokens {
 	return &in
 }
 
-func classesIn(classes *budgetv1.TokenClasses) *estimator.TokenClasses {
+func useIn(classes *budgetv1.TokenClasses) *estimator.Use {
 	if classes == nil {
 		return nil
 	}
-	return &estimator.TokenClasses{
+	return &estimator.Use{Tokens: estimator.TokenClasses{
 		Input:        quota.Tokens(classes.GetInput()),
 		CacheRead:    quota.Tokens(classes.GetCacheRead()),
 		CacheWrite:   quota.Tokens(classes.GetCacheWrite()),
 		CacheWrite1h: quota.Tokens(classes.GetCacheWriteHour()),
 		Output:       quota.Tokens(classes.GetOutput()),
 		Reasoning:    quota.Tokens(classes.GetReasoning()),
-	}
+	}}
 }
 
 // usageObjectIn checks that a provider's usage object and the provider come

@@ -47,9 +47,9 @@ func usageIn(m *budgetv1.RefundRequest) (reservation.Usage, error) {
 		return usage, invalid(&budgetv1.InvalidField{Field: "usage.provider", Problem: "is stated without providerUsage", Bound: "both or none"})
 	}
 	usage.Amounts = amountsIn(m.Usage.Amounts)
-	usage.Tokens = classesIn(m.Usage.Tokens)
+	usage.Use = useIn(m.Usage.Tokens)
 	usage.Provider, usage.ProviderUsage = m.Usage.Provider, object
-	if usage.Amounts == nil && usage.Tokens == nil && usage.ProviderUsage == nil {
+	if usage.Amounts == nil && usage.Use == nil && usage.ProviderUsage == nil {
 		return usage, invalid(&budgetv1.InvalidField{Field: "usage", Problem: "states nothing", Bound: "amounts, tokens or providerUsage; if the call was not made, leave usage out and set unused"})
 	}
 	return usage, nil

@@ -126,13 +126,13 @@ func spendCall(call *budgetv1.KnownLlmCall, spend *reservation.Spend) error {
 	case (usage == nil) == (call.Tokens == nil):
 		return invalid(&budgetv1.InvalidField{Field: "llm", Problem: "states the tokens that were used twice or not at all", Bound: "one of tokens and providerUsage"})
 	}
-	spend.Model, spend.Provider, spend.Tokens = call.Model, call.Provider, classesIn(call.Tokens)
+	spend.Model, spend.Provider, spend.Use = call.Model, call.Provider, useIn(call.Tokens)
 	if usage != nil {
 		classes, err := estimator.NormalizeUsage(call.Provider, usage)
 		if err != nil {
 			return err
 		}
-		spend.Tokens = &classes
+		spend.Use = &estimator.Use{Tokens: classes}
 	}
 	return nil
 }
