@@ -32,11 +32,6 @@ type GroupConfig struct {
 	// MaxQueue is how many closings may wait, at least MaxBatch; 0 is
 	// DefaultMaxQueue. A call that finds no room fails with ErrBusy at once.
 	MaxQueue int
-	// MaxDelay is how long the first closing of a batch waits for others when
-	// nothing is being committed, 0 to 1 s. 0, the default, does not wait: under
-	// load a batch is what was queued while the one before was committing, and
-	// without load there is nobody to wait for.
-	MaxDelay time.Duration
 	// Parallel is how many transactions may be under way, 1 to MaxParallel; 0 is
 	// DefaultParallel. A further one begins only when a full batch waits: while
 	// one waits for the disk another is written, and few callers are not spread
@@ -114,8 +109,6 @@ func NewGroupCommitter(next Appender, config GroupConfig) (*GroupCommitter, erro
 		return nil, fmt.Errorf("group commit: max_batch: %d is not between 1 and %d", config.MaxBatch, MaxAppend)
 	case config.MaxQueue < config.MaxBatch:
 		return nil, fmt.Errorf("group commit: max_queue: %d is less than max_batch, %d", config.MaxQueue, config.MaxBatch)
-	case config.MaxDelay < 0 || config.MaxDelay > time.Second:
-		return nil, fmt.Errorf("group commit: max_delay: %s is not between 0 and 1s", config.MaxDelay)
 	case config.Parallel < 1 || config.Parallel > MaxParallel:
 		return nil, fmt.Errorf("group commit: parallel: %d is not between 1 and %d", config.Parallel, MaxParallel)
 	case config.AppendTimeout < 0:
@@ -184,10 +177,9 @@ func (g *GroupCommitter) enqueue(w *waiting) error {
 	before := g.queued
 	g.queue = append(g.queue, w)
 	g.queued += len(w.closings)
-	// Wake the committer for the first that waits and for a batch that is full;
-	// also for those between where it waits for a batch to fill.
+	// Wake the committer for the first that waits and for a batch that is full.
 	full := before < g.config.MaxBatch && g.queued >= g.config.MaxBatch
-	if len(g.queue) == 1 || full || g.config.MaxDelay > 0 {
+	if len(g.queue) == 1 || full {
 		g.signal()
 	}
 	return nil
@@ -221,7 +213,11 @@ func (g *GroupCommitter) run() {
 		underway.Go(func() {
 			begun := time.Now()
 			err := g.commit(batch)
-			g.ended(lastBatch{closings: closingsOf(batch), took: time.Since(begun)}, err)
+			ended := lastBatch{closings: closingsOf(batch), took: time.Since(begun)}
+			if err != nil {
+				ended.took = 0 // says how long a failure takes, and nobody should wait for that
+			}
+			g.ended(ended, err)
 		})
 	}
 }
@@ -262,15 +258,13 @@ func (g *GroupCommitter) take() []*waiting {
 
 // gather gives others the time to join a batch that has begun to queue.
 func (g *GroupCommitter) gather(last lastBatch) {
-	if g.config.MaxDelay > 0 {
-		g.waitFull(g.config.MaxDelay)
-		return
-	}
 	// Those whose batch was committed just now have been woken but may not have
 	// run yet, and busy callers come again at once. Without this, the first to
 	// run would have a transaction almost to themselves, every other time. It
 	// ends when all are back or nobody comes any more, and costs a tenth of a
-	// transaction at most.
+	// transaction at most, of one of gatherMost where it took longer.
+	const gatherMost = 10 * time.Millisecond
+	took := min(last.took, gatherMost)
 	enough := min(last.closings, g.config.MaxBatch)
 	begun := time.Now()
 	for grown, before := begun, 0; ; runtime.Gosched() {
@@ -278,25 +272,7 @@ func (g *GroupCommitter) gather(last lastBatch) {
 		if queued > before {
 			grown, before = now, queued
 		}
-		if queued >= enough || now.Sub(begun) > last.took/10 || now.Sub(grown) > last.took/50 {
-			return
-		}
-	}
-}
-
-func (g *GroupCommitter) waitFull(delay time.Duration) {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	for {
-		g.mu.Lock()
-		enough := g.queued >= g.config.MaxBatch || g.closed
-		g.mu.Unlock()
-		if enough {
-			return
-		}
-		select {
-		case <-g.changed:
-		case <-timer.C:
+		if queued >= enough || now.Sub(begun) >= took/10 || now.Sub(grown) >= took/50 {
 			return
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -523,50 +522,6 @@ func TestAnUnavailableLedger(t *testing.T) {
 	}
 }
 
-func TestMaxDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := engine(t)
-		defer closeAll(t, l)
-		begin := time.Now()
-		appendAt := func(g *ledger.GroupCommitter, callers *sync.WaitGroup, after time.Duration, number int) {
-			callers.Go(func() {
-				time.Sleep(after) // the bubble's clock: takes no time
-				if _, err := g.Append(t.Context(), []ledger.Closing{closing(number)}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		var callers sync.WaitGroup
-		idle, _ := group(t, l, ledger.GroupConfig{})
-		appendAt(idle, &callers, 0, 0)
-		callers.Wait()
-		if waited := time.Since(begin); waited != 0 {
-			t.Errorf("an idle committer waited %s", waited)
-		}
-		closeAll(t, idle)
-
-		patient, registry := group(t, l, ledger.GroupConfig{MaxBatch: 4, MaxDelay: time.Second})
-		appendAt(patient, &callers, 0, 1)
-		appendAt(patient, &callers, 999*time.Millisecond, 2)
-		callers.Wait()
-		if waited := time.Since(begin); waited != time.Second {
-			t.Errorf("waited %s for others, want 1s", waited)
-		}
-		begin = time.Now()
-		for number := range 4 {
-			appendAt(patient, &callers, time.Duration(number)*time.Millisecond, 3+number)
-		}
-		callers.Wait()
-		if waited := time.Since(begin); waited != 3*time.Millisecond {
-			t.Errorf("a full batch waited %s, want 3ms", waited)
-		}
-		if got := value(t, registry, `budgetd_ledger_batches_total{outcome="committed"}`); got != 2 {
-			t.Errorf("%v transactions, want 2", got)
-		}
-		closeAll(t, patient)
-	})
-}
-
 func TestGroupConfig(t *testing.T) {
 	l := engine(t)
 	for field, config := range map[string]ledger.GroupConfig{
@@ -574,8 +529,6 @@ func TestGroupConfig(t *testing.T) {
 		"max_batch: 4097": {MaxBatch: ledger.MaxAppend + 1},
 		"max_queue: 3":    {MaxBatch: 4, MaxQueue: 3},
 		"max_queue: -1":   {MaxQueue: -1},
-		"max_delay: -1":   {MaxDelay: -1},
-		"max_delay: 2s":   {MaxDelay: 2 * time.Second},
 		"append_timeout":  {AppendTimeout: -1},
 	} {
 		if _, err := ledger.NewGroupCommitter(l, config); err == nil || !strings.Contains(err.Error(), field) {

@@ -124,7 +124,25 @@ func (s *Spool) drain(ctx context.Context, account string) (int, error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	return len(rows), s.post(ctx, rows)
+	// One that can't be read must not keep the others from the ledger.
+	var damaged []settlement
+	readable := make([]row, 0, len(rows))
+	for i := range rows {
+		if why := rows[i].unreadable; why != nil {
+			damaged = append(damaged, settlement{row: &rows[i], reason: reasonRefused, detail: "the spool's row is damaged: " + why.Error()})
+			continue
+		}
+		readable = append(readable, rows[i])
+	}
+	if len(damaged) > 0 {
+		if err := s.settle(ctx, damaged); err != nil {
+			return 0, err
+		}
+	}
+	if len(readable) == 0 {
+		return len(rows), nil
+	}
+	return len(rows), s.post(ctx, readable)
 }
 
 // post appends closings and settles them. One that the ledger refuses is found

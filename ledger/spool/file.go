@@ -191,6 +191,9 @@ func (f *file) closing(ctx context.Context, k key) (row, bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return row{}, false, nil
 	}
+	if err == nil {
+		err = r.unreadable
+	}
 	return r, err == nil, err
 }
 

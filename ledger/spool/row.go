@@ -21,6 +21,11 @@ type row struct {
 	closing   ledger.Closing
 	token     []byte
 	spooledAt int64 // microseconds
+
+	// unreadable says why labels or lines can't be read; nil: they can. What the
+	// file has in their place is kept as it is.
+	unreadable                error
+	storedLabels, storedLines string
 }
 
 // storedLine is a line of a closing as the file has it.
@@ -36,23 +41,34 @@ type storedLine struct {
 // values are the arguments for columns.
 func (r *row) values() ([]any, error) {
 	c := &r.closing
-	labels, err := posting.EncodeLabels(c.Labels)
+	labels, lines, err := r.texts()
 	if err != nil {
 		return nil, err
-	}
-	stored := make([]storedLine, len(c.Lines))
-	for i, line := range c.Lines {
-		stored[i] = storedLine(line)
-	}
-	lines, err := json.Marshal(stored)
-	if err != nil {
-		return nil, fmt.Errorf("encode the lines: %w", err)
 	}
 	return []any{
 		c.Account, c.Reservation[:], keyOf(c).month, int(c.Rank), c.Late, c.Degraded,
 		c.Minted.UnixMicro(), c.ClosedAt.UnixMicro(), r.spooledAt,
-		c.Body[:], c.PriceVersion, labels, blob(c.Outcome), string(lines), blob(r.token),
+		c.Body[:], c.PriceVersion, labels, blob(c.Outcome), lines, blob(r.token),
 	}, nil
+}
+
+// texts returns labels and lines as the file has them.
+func (r *row) texts() (labels, lines string, err error) {
+	if r.unreadable != nil {
+		return r.storedLabels, r.storedLines, nil
+	}
+	if labels, err = posting.EncodeLabels(r.closing.Labels); err != nil {
+		return "", "", err
+	}
+	stored := make([]storedLine, len(r.closing.Lines))
+	for i, line := range r.closing.Lines {
+		stored[i] = storedLine(line)
+	}
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return "", "", fmt.Errorf("encode the lines: %w", err)
+	}
+	return labels, string(text), nil
 }
 
 // blob returns what is not NULL in SQLite.
@@ -63,7 +79,8 @@ func blob(data []byte) []byte {
 	return data
 }
 
-// scanRow reads position and columns.
+// scanRow reads position and columns. An error is the file's; that the texts of
+// one row can't be read is said in the row.
 func scanRow(scan func(...any) error) (row, error) {
 	var (
 		r                         row
@@ -84,11 +101,14 @@ func scanRow(scan func(...any) error) (row, error) {
 	if len(c.Outcome) == 0 {
 		c.Outcome = nil
 	}
-	if c.Labels, err = posting.DecodeLabels(labels); err != nil {
-		return row{}, err
+	if c.Labels, err = posting.DecodeLabels(labels); err == nil {
+		if err = json.Unmarshal([]byte(lines), &stored); err != nil {
+			err = fmt.Errorf("decode the lines: %w", err)
+		}
 	}
-	if err := json.Unmarshal([]byte(lines), &stored); err != nil {
-		return row{}, fmt.Errorf("decode the lines: %w", err)
+	if err != nil {
+		r.unreadable, r.storedLabels, r.storedLines = err, labels, lines
+		return r, nil
 	}
 	for _, line := range stored {
 		c.Lines = append(c.Lines, ledger.Line(line))
