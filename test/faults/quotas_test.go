@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/budgetd/budgetd/test/broker"
 )
 
@@ -81,44 +84,40 @@ func TestQuotas(t *testing.T) {
 
 // entered is what the ledger holds of one reservation.
 type entered struct {
-	closings int
-	rank     int
-	tokens   int64 // sum of the entries of the account's total of tokens
+	rank    int
+	entries int              // more than one for one usage row: it was charged again
+	charged map[string]int64 // sums of the entries, by limit; "" is the account's total of tokens
 }
 
+// books are the ledger's tables.
 type books struct {
 	reservations map[string]entered // by account and id
-	totals       map[string]int64   // tokens, by account
+	used         map[string]int64   // of the usage rows, by account and limit, scopes together
 }
 
 // readBooks waits until every lease has ended and every closing is posted, and
 // reads the tables themselves.
 func readBooks(t *testing.T, f *fleet, traffic *traffic) books {
 	t.Helper()
-	pool := f.books()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
+	pool := f.books()
 	for {
-		b := books{reservations: map[string]entered{}, totals: map[string]int64{}}
-		rows, err := pool.Query(ctx, `
-			SELECT c.account, c.reservation::text, count(DISTINCT c.rank), max(c.rank), coalesce(sum(e.amount), 0)
-			  FROM closings c LEFT JOIN (entries e JOIN usage u ON u.id = e.usage_id AND u.limit_id = '' AND u.meter = 'tokens')
-			    ON e.account = c.account AND e.reservation = c.reservation AND e.month = c.month
-			 GROUP BY c.account, c.reservation`)
-		if err != nil {
-			t.Fatal(err)
+		b := books{reservations: map[string]entered{}, used: map[string]int64{}}
+		for _, row := range rowsOf[closingRow](ctx, t, pool, `SELECT account, reservation::text, rank FROM closings`) {
+			b.reservations[row.Account+" "+row.Reservation] = entered{rank: row.Rank, charged: map[string]int64{}}
 		}
-		for rows.Next() {
-			var account, id string
-			var e entered
-			if err := rows.Scan(&account, &id, &e.closings, &e.rank, &e.tokens); err != nil {
-				t.Fatal(err)
-			}
-			b.reservations[account+" "+id] = e
-			b.totals[account] += e.tokens
+		for _, row := range rowsOf[entryRow](ctx, t, pool, `
+			SELECT e.account, e.reservation::text, split_part(u.limit_id, '.', 1), count(*), sum(e.amount)::bigint
+			  FROM entries e JOIN usage u ON u.id = e.usage_id AND u.meter = 'tokens' GROUP BY 1, 2, 3, e.usage_id`) {
+			e := b.reservations[row.Account+" "+row.Reservation]
+			e.entries = max(e.entries, row.Entries)
+			e.charged[row.Limit] += row.Amount
+			b.reservations[row.Account+" "+row.Reservation] = e
 		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
+		for _, row := range rowsOf[usedRow](ctx, t, pool, `
+			SELECT account, split_part(limit_id, '.', 1), sum(used)::bigint FROM usage WHERE meter = 'tokens' GROUP BY 1, 2`) {
+			b.used[row.Account+" "+row.Limit] = row.Used
 		}
 		missing := 0
 		for _, c := range traffic.calls {
@@ -137,6 +136,35 @@ func readBooks(t *testing.T, f *fleet, traffic *traffic) books {
 	}
 }
 
+type closingRow struct {
+	Account, Reservation string
+	Rank                 int
+}
+
+type entryRow struct {
+	Account, Reservation, Limit string
+	Entries                     int
+	Amount                      int64
+}
+
+type usedRow struct {
+	Account, Limit string
+	Used           int64
+}
+
+func rowsOf[R any](ctx context.Context, t *testing.T, pool *pgxpool.Pool, query string) []R {
+	t.Helper()
+	rows, err := pool.Query(ctx, query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[R])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 // idOf is the id inside of a reservation's token, as the ledger keeps it.
 func idOf(t *testing.T, reservation string) string {
 	t.Helper()
@@ -148,26 +176,44 @@ func idOf(t *testing.T, reservation string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// checkOnce compares what callers were told with the entries.
+// limitsOf are the usage rows that a call is charged on.
+var limitsOf = []string{"", "year", "team"}
+
+// checkOnce compares what callers were told with the entries of each
+// reservation, and their sums with the usage rows.
 func checkOnce(t *testing.T, traffic *traffic, b books) {
 	t.Helper()
 	var acked, crashed, late int
+	sums := map[string]int64{}
 	for _, c := range traffic.calls {
 		e := b.reservations[c.account+" "+idOf(t, c.id)]
-		switch {
-		case c.acked.IsZero():
+		var want int64 // a crashed caller's hold goes back when the lease ends, with or without a row
+		if c.acked.IsZero() {
 			crashed++
-			// Its hold went back when the lease ended, with or without a row.
-			if e.tokens != 0 {
-				t.Errorf("a crashed caller of %s is charged %d tokens", c.account, e.tokens)
-			}
-		case e.closings != 1 || e.rank != 2 || e.tokens != c.used:
-			t.Errorf("an answered Refund of %d tokens of %s is in the ledger %d times with rank %d and %d tokens", c.used, c.account, e.closings, e.rank, e.tokens)
-		default:
+		} else {
 			acked++
+			want = c.used
+			if e.rank != 2 {
+				t.Errorf("an answered Refund of %s has rank %d in the ledger", c.account, e.rank)
+			}
+		}
+		for _, limit := range limitsOf {
+			if got := e.charged[limit]; got != want {
+				t.Errorf("a call of %s that used %d tokens is charged %d on %q", c.account, want, got, limit)
+			}
+			sums[c.account+" "+limit] += want
+		}
+		// The end of a lease may be posted before the Refund: 0, then all of it.
+		if e.entries > 2 {
+			t.Errorf("a call of %s has %d entries on one usage row", c.account, e.entries)
 		}
 		if c.late {
 			late++
+		}
+	}
+	for row, want := range sums {
+		if got := b.used[row]; got != want {
+			t.Errorf("the usage rows of %s say %d, and callers were told %d", row, got, want)
 		}
 	}
 	t.Logf("%d reservations: %d Refunds answered and in the ledger once (%d late), %d callers crashed; %d refused, %d not answered",
@@ -186,79 +232,3 @@ func checkAudit(t *testing.T, f *fleet) {
 		t.Logf("budgetd audit:\n%s", broker.Run(t, "audit", "--server", b.URL, "--key-file", keyFile, "--json=false"))
 	}
 }
-
-// checkQuotas compares, for each account, the most that grants had taken at
-// any time with the quota and the windows that the faults opened.
-//
-// What was taken is bounded from below: a reservation counts as held from its
-// answer until its Refund was sent or its lease had ended, and with what it
-// used from the answer of the Refund on. So a violation that is reported is one.
-func checkQuotas(t *testing.T, traffic *traffic) {
-	t.Helper()
-	for _, name := range names() {
-		type change struct {
-			at    time.Time
-			delta int64
-			grant bool
-		}
-		var changes []change
-		var beyond int64 // by definition: overruns, and late Refunds
-		var calls []*call
-		for _, c := range traffic.calls {
-			if c.account != name {
-				continue
-			}
-			calls = append(calls, c)
-			ends := c.asked.Add(c.lease)
-			if !c.refunding.IsZero() && c.refunding.Before(ends) {
-				ends = c.refunding
-			}
-			if ends.Before(c.answered) {
-				ends = c.answered
-			}
-			changes = append(changes, change{c.answered, c.held, true}, change{ends, -c.held, false})
-			if !c.acked.IsZero() {
-				changes = append(changes, change{c.acked, c.used, false})
-				if c.late || c.expired {
-					beyond += c.used
-				} else {
-					beyond += max(c.used-c.held, 0)
-				}
-			}
-		}
-		slices.SortStableFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
-		var level, most int64
-		for _, change := range changes {
-			level += change.delta
-			if change.grant {
-				most = max(most, level)
-			}
-		}
-		// W1, W2, W4, W6: what was open, or answered and not yet known to be
-		// posted, when Redis forgot.
-		var windows int64
-		for _, lost := range traffic.losses {
-			for _, c := range calls {
-				if c.answered.After(lost) {
-					continue
-				}
-				if settled := c.acked; !settled.IsZero() && settled.Before(lost.Add(-unpostedFor)) {
-					continue
-				}
-				if c.acked.IsZero() && c.answered.Add(c.lease).Before(lost) {
-					continue
-				}
-				windows += max(c.held, c.used)
-			}
-		}
-		t.Logf("%-7s quota %8d: at most %8d taken at a grant; %d by overruns and late Refunds; windows of %d losses: %d",
-			name, quotas[name], most, beyond, len(traffic.losses), windows)
-		if most > quotas[name]+beyond+windows {
-			t.Errorf("%s: grants took %d of a quota of %d, with %d beyond it by definition and windows of %d", name, most, quotas[name], beyond, windows)
-		}
-	}
-}
-
-// unpostedFor is how long a Refund that was answered may be in a spool only:
-// the longest outage of PostgreSQL in a run, and the time to drain.
-const unpostedFor = 10 * time.Second

@@ -13,6 +13,8 @@ type fault struct {
 	ends   func(*run) // nil: it has no duration
 	// loses says that Redis forgets what it knew, or a part of it, at begins.
 	loses bool
+	// spools says that answered Refunds may be in a spool only meanwhile.
+	spools bool
 }
 
 var allFaults = []fault{
@@ -22,18 +24,18 @@ var allFaults = []fault{
 		begins: func(r *run) { r.fleet.redis.FlushAll() }},
 	{name: "redis killed, and back with an older dump", loses: true,
 		begins: func(r *run) { r.fleet.redis.Kill() }, ends: func(r *run) { r.fleet.setBack() }},
-	{name: "postgres stopped",
+	{name: "postgres stopped", spools: true,
 		begins: func(r *run) { r.fleet.postgres.Kill() }, ends: func(r *run) { r.fleet.postgres.Restart() }},
-	{name: "a broker killed",
+	{name: "a broker killed", spools: true,
 		begins: func(r *run) { r.fleet.kill(r.victim()) }, ends: func(r *run) { r.fleet.start(r.dead) }},
-	{name: "postgres stopped, redis flushed meanwhile", loses: true,
+	{name: "postgres stopped, redis flushed meanwhile", loses: true, spools: true,
 		begins: func(r *run) {
 			r.fleet.postgres.Kill()
 			r.pause(time.Second, 2*time.Second)
 			r.fleet.redis.FlushAll()
 		},
 		ends: func(r *run) { r.fleet.postgres.Restart() }},
-	{name: "postgres stopped, a broker killed meanwhile",
+	{name: "postgres stopped, a broker killed meanwhile", spools: true,
 		begins: func(r *run) {
 			r.fleet.postgres.Kill()
 			r.pause(time.Second, 2*time.Second)
@@ -61,8 +63,8 @@ func (r *run) victim() int {
 	return r.dead
 }
 
-// pause lets traffic go on for a while that the seed decides. It is the one
-// place that waits for time to pass: the servers' time can't be passed in.
+// pause lets traffic go on for a while that the seed decides. Here and in the
+// callers' work time passes: that of servers can't be passed in.
 func (r *run) pause(least, most time.Duration) {
 	time.Sleep(least + time.Duration(r.random.Int64N(int64(most-least))))
 }
@@ -82,11 +84,14 @@ func (r *run) breakThings() {
 			began := time.Now()
 			f.begins(r)
 			if f.loses {
-				r.traffic.lost(time.Now())
+				r.traffic.losses = append(r.traffic.losses, time.Now())
 			}
 			if f.ends != nil {
 				r.pause(time.Second, 3*time.Second)
 				f.ends(r)
+			}
+			if f.spools {
+				r.traffic.outages = append(r.traffic.outages, outage{began, time.Now()})
 			}
 			r.faults[f.name]++
 			r.fleet.tb.Logf("%6.1f s: %s, for %.1f s", time.Since(r.traffic.began).Seconds(), f.name, time.Since(began).Seconds())

@@ -41,9 +41,12 @@ type traffic struct {
 	workers sync.WaitGroup
 	stop    atomic.Bool
 
-	mu     sync.Mutex
-	calls  []*call
-	losses []time.Time // when Redis forgot something
+	mu    sync.Mutex
+	calls []*call
+
+	// Of the one who breaks things:
+	losses  []time.Time // when Redis forgot something
+	outages []outage
 
 	refused, unanswered atomic.Int64
 }
@@ -69,13 +72,6 @@ func startTraffic(f *fleet, names []string, seed uint64) *traffic {
 		})
 	}
 	return t
-}
-
-// lost notes that Redis forgot something.
-func (t *traffic) lost(at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.losses = append(t.losses, at)
 }
 
 // finish lets the callers end what they have begun.
