@@ -34,6 +34,12 @@ type Hold struct {
 	Period quota.Period // KindQuota: the period of the reservation
 
 	OnExpiry quota.ExpiryRule
+
+	// Risk is how much less than its maximum a hold by forecast takes, in the
+	// counter's open sum while the reservation is held: see [Output]. KindBucket
+	// only, 0 to MaxAmount less Amount. Only Restore takes it as given; a Reserve
+	// has it chosen.
+	Risk quota.Amount
 }
 
 // State is where a reservation stands.
@@ -65,4 +71,5 @@ type Level struct {
 	Held     quota.Amount // quota: open holds; slots: slots taken; else 0
 	Unposted quota.Amount // quota: settled here and not yet confirmed by the ledger; else 0
 	Version  int64        // quota: the ledger's version of Used, 0 unless Seeded; else 0
+	Risk     quota.Amount // bucket: open sum of what holds by forecast take less than their maximum; else 0
 }

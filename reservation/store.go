@@ -64,8 +64,11 @@ type Store interface {
 	//     A ticket that stands is given again.
 	//  5. any hold that does not fit: Refused, and nothing is written. The
 	//     strictest refusal is reported: one that no waiting helps first, then
-	//     the latest RetryAt, then the first in the plan's order.
-	//  6. else takes every hold, writes the record, and answers Granted.
+	//     the latest RetryAt, then the first in the plan's order. With Output a
+	//     hold does not fit where it does not for Least tokens.
+	//  6. else takes every hold, writes the record, and answers Granted. With
+	//     Output the largest number of tokens is granted at which all fit, and
+	//     the record's Token is what Decided.AppendTo makes of the one given.
 	//
 	// With Settle the reservation is made and settled in the same step (a
 	// Charge): no lease, no slots; the record waits for the ledger at once.
@@ -154,6 +157,7 @@ type ReserveRequest struct {
 	Body      Hash          // of the whole ask
 	Token     []byte        // opaque; returned by a replay, with closings and by Lookup
 	Settle    *Settlement   // non-nil: a Charge
+	Output    *Output       // nil: the holds as they are
 	DryRun    bool
 }
 
@@ -183,6 +187,7 @@ type ReserveAnswer struct {
 	Now       time.Time
 	ExpiresAt time.Time // Granted
 	Levels    []Level   // Granted (after taking) and Refused (as they are), in the order of the holds
+	Decided   Decided   // Granted, with Output: what was chosen
 	Refusal   Refusal   // Refused
 	Tickets   []Ticket  // Unseeded
 	Record    Record    // Replayed
@@ -209,6 +214,7 @@ const (
 type Refusal struct {
 	Hold      int // index in the plan
 	Reason    Reason
+	Asked     quota.Amount // of the hold; with Output for Least tokens
 	Remaining quota.Amount
 	RetryAt   time.Time // zero for ExceedsCapacity
 }

@@ -107,7 +107,10 @@ func (h *Hold) Validate() error {
 		if err := checkRange("bucket.per_micros", h.Bucket.PerMicros, 1, maxPerMicros); err != nil {
 			return err
 		}
-		return checkRange("amount", h.Amount, 0, most)
+		if err := checkRange("amount", h.Amount, 0, most); err != nil {
+			return err
+		}
+		return checkRange("risk", h.Risk, 0, most-h.Amount)
 	case quota.KindSlots:
 		most = 1
 	case quota.KindQuota:
@@ -116,6 +119,9 @@ func (h *Hold) Validate() error {
 		}
 	default:
 		return badRequest("kind", "%d is not a kind of limit", h.Kind)
+	}
+	if h.Risk != 0 {
+		return badRequest("risk", "only a bucket has holds by forecast")
 	}
 	if err := checkRange("max", h.Max, 0, quota.MaxAmount); err != nil {
 		return err
@@ -156,7 +162,21 @@ func (r *ReserveRequest) Validate() error {
 	} else if err := checkSize("outcome", len(r.Settle.Outcome), MaxOutcomeBytes); err != nil {
 		return err
 	}
-	return validateRecord(r.Retention, r.Key, r.Token, r.Holds)
+	if err := validateRecord(r.Retention, r.Key, r.Token, r.Holds); err != nil {
+		return err
+	}
+	for i := range r.Holds {
+		if r.Holds[i].Risk != 0 {
+			return badRequest(fmt.Sprintf("holds[%d].risk", i), "the engine chooses it; state an output")
+		}
+	}
+	if r.Output == nil {
+		return nil
+	}
+	if err := r.Output.validate(r); err != nil {
+		return err
+	}
+	return checkSize("token", len(r.Token)+decidedDigits+len(r.Holds)+1, MaxTokenBytes)
 }
 
 // validateRecord checks what an engine remembers of an open reservation.

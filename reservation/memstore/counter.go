@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"math"
+	"time"
 
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
@@ -32,6 +33,7 @@ type counter struct {
 	idleIndex int
 
 	bucketState
+	risk  quota.Amount // bucket: open sum of the risks of its holds; they keep the counter
 	slots slotHeap
 	quotaState
 }
@@ -141,6 +143,7 @@ type look struct {
 	counter   *counter // nil when there is none
 	remaining quota.Amount
 	remainder int64 // bucket
+	risk      quota.Amount
 	earliest  int64 // slots: first lease end; 0 for none
 	seeded    bool
 }
@@ -153,6 +156,7 @@ func (s *Store) look(c *counter, h *reservation.Hold, now int64) look {
 		l.remaining = h.Bucket.Capacity
 		if c != nil {
 			l.remaining, l.remainder = c.levelFor(&h.Bucket, now)
+			l.risk = c.risk
 		}
 	case quota.KindSlots:
 		l.remaining = h.Max
@@ -175,6 +179,7 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 	shown := reservation.Level{Remaining: l.remaining, Seeded: l.seeded}
 	switch h.Kind {
 	case quota.KindBucket:
+		shown.Risk = l.risk
 		if wait := h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Bucket.Capacity); wait > 0 {
 			shown.ResetsAt = at(later(now, wait))
 		}
@@ -195,18 +200,26 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 	return shown
 }
 
-// refusal says why the hold does not fit, with a Reason of 0 when it does.
-func (l *look) refusal(i int, h *reservation.Hold, now int64) reservation.Refusal {
-	if h.Amount == 0 || h.Amount <= l.remaining {
+// refusal says why hold i of a Reserve does not fit, with a Reason of 0 when it
+// does. With an Output it is that of the least tokens.
+func (l *look) refusal(i int, q *reservation.ReserveRequest, now int64) reservation.Refusal {
+	h := &q.Holds[i]
+	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
+	fits := asked == 0 || asked <= l.remaining
+	if q.Output != nil {
+		_, fits = q.Output.Held(i, h, q.Output.Least, l.remaining, l.risk)
+		asked, want, soonest = q.Output.Refused(i, h, l.risk)
+	}
+	if fits {
 		return reservation.Refusal{}
 	}
-	r := reservation.Refusal{Hold: i, Remaining: l.remaining}
+	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.remaining}
 	switch {
-	case h.Kind == quota.KindBucket && h.Amount > h.Bucket.Capacity, h.Kind != quota.KindBucket && h.Amount > h.Max:
+	case h.Kind == quota.KindBucket && want > h.Bucket.Capacity, h.Kind != quota.KindBucket && want > h.Max:
 		r.Reason = reservation.ExceedsCapacity
 	case h.Kind == quota.KindBucket:
 		r.Reason = reservation.RateLimited
-		r.RetryAt = at(later(now, h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Amount)))
+		r.RetryAt = at(later(now, max(h.Bucket.MicrosUntil(l.remaining, l.remainder, want), soonest.Microseconds())))
 	case h.Kind == quota.KindSlots:
 		r.Reason = reservation.ConcurrencyLimited
 		r.RetryAt = at(l.earliest)

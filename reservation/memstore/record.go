@@ -54,6 +54,7 @@ type hold struct {
 	charged  quota.Amount // what it has cost so far; once closed, the actual
 	held     quota.Amount // quota: share of the counter's held
 	unposted quota.Amount // quota: share of the counter's unposted
+	risk     quota.Amount // bucket: share of the counter's risk
 	slot     int          // in the counter's slots; -1 when it has none
 }
 
@@ -130,15 +131,22 @@ func (s *Store) move(r *record, to place, due int64) {
 	}
 }
 
-// drop gives back what hold h has of its counter: the slot, and the quota's
-// shares.
+// take adds a risk to the counter's open sum.
+func (h *hold) take(risk quota.Amount) {
+	h.risk = risk
+	h.counter.risk += risk
+}
+
+// drop gives back what hold h has of its counter: the slot, the quota's shares
+// and the risk.
 func (h *hold) drop() {
 	if h.slot >= 0 {
 		h.counter.slots.remove(h)
 	}
 	h.counter.held -= h.held
 	h.counter.unposted -= h.unposted
-	h.held, h.unposted = 0, 0
+	h.counter.risk -= h.risk
+	h.held, h.unposted, h.risk = 0, 0, 0
 }
 
 // correct brings what the hold has charged to actual.
@@ -155,7 +163,7 @@ func (s *Store) expire(r *record, now int64) {
 	r.state, r.rank, r.closedAt = reservation.StateExpired, ledger.RankExpired, r.expires
 	for i := range r.holds {
 		h := &r.holds[i]
-		open := h.held
+		open, most := h.held, h.charged+h.risk
 		h.drop()
 		if h.kind == quota.KindQuota {
 			// In full until the ledger confirmed a closing: a Refund that went
@@ -163,7 +171,9 @@ func (s *Store) expire(r *record, now int64) {
 			h.unposted = open
 			h.counter.unposted += open
 		}
-		if !h.charge {
+		if h.charge {
+			h.correct(most, now)
+		} else {
 			h.correct(0, now)
 		}
 	}

@@ -64,16 +64,32 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		s.giveTickets(q, answer, now)
 		return nil
 	}
+	if q.Output != nil {
+		answer.Decided.Tokens = q.Output.Asked
+		for i := range q.Holds {
+			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].remaining, looks[i].risk))
+		}
+		if answer.Decided.Tokens >= q.Output.Least {
+			decided := *q
+			decided.Holds = s.decide(q, answer.Decided.Tokens, looks)
+			for i := range decided.Holds {
+				answer.Decided.Forecast = append(answer.Decided.Forecast, decided.Holds[i].Risk > 0)
+			}
+			decided.Token, decided.Output = answer.Decided.AppendTo(q.Token), nil
+			q = &decided
+		}
+	}
 	for i := range q.Holds {
 		if q.Holds[i].Kind == quota.KindSlots && q.Settle != nil {
 			continue
 		}
-		refusal := looks[i].refusal(i, &q.Holds[i], now)
+		refusal := looks[i].refusal(i, q, now)
 		if refusal.Reason != 0 && (answer.Verdict != reservation.Refused || refusal.Stricter(answer.Refusal)) {
 			answer.Verdict, answer.Refusal = reservation.Refused, refusal
 		}
 	}
 	if answer.Verdict == reservation.Refused {
+		answer.Decided = reservation.Decided{}
 		for i := range q.Holds {
 			answer.Levels = append(answer.Levels, looks[i].level(&q.Holds[i], now))
 		}
@@ -98,12 +114,24 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 	return nil
 }
 
+// decide returns the holds as they are taken for so many output tokens, which fit.
+func (s *Store) decide(q *reservation.ReserveRequest, tokens int64, looks []look) []reservation.Hold {
+	holds := make([]reservation.Hold, len(q.Holds))
+	for i := range q.Holds {
+		holds[i] = q.Holds[i]
+		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].remaining, looks[i].risk)
+		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
+	}
+	return holds
+}
+
 // levelAfter is the level that the grant of q leaves, from how it was before.
 func (s *Store) levelAfter(q *reservation.ReserveRequest, h *reservation.Hold, before *look, expires, now int64) reservation.Level {
-	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil {
-		return before.level(h, now)
-	}
 	after := *before
+	after.risk += h.Risk
+	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil {
+		return after.level(h, now)
+	}
 	after.take(h, expires)
 	level := after.level(h, now)
 	if q.DryRun && h.Kind == quota.KindQuota {
@@ -175,6 +203,7 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, looks []look, exp
 		h := &q.Holds[i]
 		held := s.bind(r, i, h, looks[i].counter, now)
 		looks[i].counter = held.counter
+		held.take(h.Risk)
 		if h.Amount == 0 {
 			continue
 		}

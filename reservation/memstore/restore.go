@@ -41,7 +41,7 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 	}
 	for i := range q.Holds {
 		h := &q.Holds[i]
-		if c := s.lookup(a, h); c != nil && h.Kind == quota.KindQuota && c.held > quota.MaxAmount-h.Amount {
+		if c := s.lookup(a, h); c != nil && (h.Kind == quota.KindQuota && c.held > quota.MaxAmount-h.Amount || c.risk > quota.MaxAmount-h.Risk) {
 			return 0, fmt.Errorf("holds[%d]: %w: the counter holds more than %d together with it", i, quota.ErrOverflow, quota.MaxAmount)
 		}
 	}
@@ -58,6 +58,7 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 	for i := range q.Holds {
 		h := &q.Holds[i]
 		held := s.bind(r, i, h, s.lookup(a, h), now)
+		held.take(h.Risk)
 		if h.Amount == 0 {
 			continue
 		}

@@ -86,7 +86,7 @@ type command struct {
 }
 
 func (x *bench) reserveCommand(r reservation.ReserveRequest) command {
-	keys, arg := x.s.reserveCall(x.s.account(r.Account), &r, commit, false)
+	keys, arg := x.s.reserveCall(x.s.account(r.Account), &r, commit, wholeChoice(r.Output))
 	return command{x.s.single.loaded.Load().digests[scriptReserve], keys, arg}
 }
 

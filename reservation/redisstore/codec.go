@@ -84,7 +84,7 @@ func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte
 			a.int(int64(h.Bucket.Capacity))
 			a.int(int64(h.Bucket.Refill))
 			a.int(h.Bucket.PerMicros)
-			a.int(0)
+			a.int(int64(h.Risk))
 		case quota.KindQuota:
 			a.int(int64(h.Max))
 			a.str(h.Period.Key)
@@ -128,7 +128,7 @@ func planned(packed []byte) ([]reservation.Hold, error) {
 			h.Bucket.Capacity = quota.Amount(r.int())
 			h.Bucket.Refill = quota.Amount(r.int())
 			h.Bucket.PerMicros = r.int()
-			r.int()
+			h.Risk = quota.Amount(r.int())
 		case quota.KindQuota:
 			h.Max = quota.Amount(r.int())
 			h.Period.Key = string(r.bytes())
@@ -153,6 +153,39 @@ func planned(packed []byte) ([]reservation.Hold, error) {
 		holds = append(holds, h)
 	}
 	return holds, nil
+}
+
+// packOutput packs an Output as the script takes it, "" for none. most is how
+// many tokens it may grant. taken says, for a pool elsewhere, that its hold is
+// the forecast; nil for none.
+func packOutput(o *reservation.Output, most int64, taken []bool) []byte {
+	if o == nil {
+		return nil
+	}
+	a := make(args, 0, 64+32*len(o.Slopes))
+	a.list(4 + 6*len(o.Slopes))
+	a.int(o.Asked)
+	a.int(o.Least)
+	a.int(o.Forecast)
+	a.int(most)
+	for i, s := range o.Slopes {
+		a.int(s.PerToken)
+		a.int(s.Per)
+		a.int(s.Rest)
+		a.int(int64(s.Weight))
+		a.int(int64(s.Tolerance))
+		a.bool(i < len(taken) && taken[i])
+	}
+	return a
+}
+
+// decided reads what a Reserve with an Output chose.
+func (r *reply) decided() reservation.Decided {
+	d := reservation.Decided{Tokens: r.int()}
+	for _, c := range r.bytes() {
+		d.Forecast = append(d.Forecast, c == '1')
+	}
+	return d
 }
 
 // reply reads a script's packed answer. After a fault every read gives zero
@@ -252,7 +285,7 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 		c := &out[i]
 		switch holds[i].Kind {
 		case quota.KindBucket:
-			c.level, c.rest = quota.Amount(r.int()), r.int()
+			c.level, c.rest, c.risk = quota.Amount(r.int()), r.int(), quota.Amount(r.int())
 		case quota.KindSlots:
 			c.taken, c.earliest = quota.Amount(r.int()), r.int()
 		default:

@@ -12,6 +12,7 @@ import (
 type counterState struct {
 	level quota.Amount // bucket
 	rest  int64        // bucket: remainder, in units of 1/PerMicros
+	risk  quota.Amount // bucket: open sum of risks
 
 	taken    quota.Amount // slots
 	earliest int64        // slots: earliest lease end, microseconds; 0: none
@@ -37,7 +38,7 @@ func after(now, wait int64) time.Time {
 func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
 	switch h.Kind {
 	case quota.KindBucket:
-		l := reservation.Level{Remaining: c.level, Seeded: true}
+		l := reservation.Level{Remaining: c.level, Seeded: true, Risk: c.risk}
 		if wait := h.Bucket.MicrosUntil(c.level, c.rest, h.Bucket.Capacity); wait != 0 {
 			l.ResetsAt = after(now, wait)
 		}
@@ -66,13 +67,20 @@ func showAll(holds []reservation.Hold, states []counterState, now int64) []reser
 	return levels
 }
 
-// refusal says why a hold does not fit; fits is true when it does.
-func (c counterState) refusal(i int, h *reservation.Hold, charge bool, now int64) (refusal reservation.Refusal, fits bool) {
+// refusal says why hold i of a Reserve does not fit; fits is true when it does.
+func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (refusal reservation.Refusal, fits bool) {
+	h := &r.Holds[i]
 	level := c.show(h, now)
-	if h.Amount == 0 || h.Amount <= level.Remaining || charge && h.Kind == quota.KindSlots {
+	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
+	fits = asked == 0 || asked <= level.Remaining || r.Settle != nil && h.Kind == quota.KindSlots
+	if r.Output != nil {
+		_, fits = r.Output.Held(i, h, r.Output.Least, level.Remaining, c.risk)
+		asked, want, soonest = r.Output.Refused(i, h, c.risk)
+	}
+	if fits {
 		return reservation.Refusal{}, true
 	}
-	refusal = reservation.Refusal{Hold: i, Remaining: level.Remaining, RetryAt: level.ResetsAt}
+	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
 	most := h.Max
 	switch h.Kind {
 	case quota.KindBucket:
@@ -83,19 +91,19 @@ func (c counterState) refusal(i int, h *reservation.Hold, charge bool, now int64
 	default:
 		refusal.Reason = reservation.QuotaExhausted
 	}
-	if h.Amount > most {
+	if want > most {
 		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
 	} else if h.Kind == quota.KindBucket {
-		refusal.RetryAt = after(now, h.Bucket.MicrosUntil(c.level, c.rest, h.Amount))
+		refusal.RetryAt = after(now, max(h.Bucket.MicrosUntil(c.level, c.rest, want), soonest.Microseconds()))
 	}
 	return refusal, false
 }
 
 // strictest returns the strictest refusal among the holds: one that no waiting
 // helps first, then the latest RetryAt, then the first in the plan's order.
-func strictest(holds []reservation.Hold, states []counterState, charge bool, now int64) (worst reservation.Refusal, any bool) {
-	for i := range holds {
-		refusal, fits := states[i].refusal(i, &holds[i], charge, now)
+func strictest(r *reservation.ReserveRequest, states []counterState, now int64) (worst reservation.Refusal, any bool) {
+	for i := range r.Holds {
+		refusal, fits := states[i].refusal(i, r, now)
 		if !fits && (!any || refusal.Stricter(worst)) {
 			worst, any = refusal, true
 		}

@@ -24,6 +24,10 @@ import (
 //   - Refund, expiry and Confirm settle the account's record first, then the legs
 //     by the id. Renew renews the legs first.
 //
+// With an Output each leg grants at most what the legs before it did, and the
+// account at most that. A leg that was asked before a smaller grant was found keeps
+// the amount of its own until the reservation ends.
+//
 // So a pool may for a round trip hold what is refused elsewhere, and refuse
 // others meanwhile; it never admits more than it has.
 const poolMargin = time.Second
@@ -102,12 +106,14 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	var refusedLeg bool
 	taken := 0 // legs that hold now
 	found := make([][]counterState, len(legs))
+	chosen := wholeChoice(r.Output)
+	chosen.taken = make([]bool, len(r.Holds))
 	for i := range legs {
 		legMode := mode
 		if refusedLeg {
 			legMode = dryRun // only to tell the strictest refusal
 		}
-		answer, states, err := s.reserveLeg(ctx, r, &legs[i], legMode)
+		answer, states, err := s.reserveLeg(ctx, r, &legs[i], legMode, chosen.most)
 		if err != nil {
 			if taken > 0 {
 				s.voidLegs(ctx, r, legs[:taken])
@@ -119,6 +125,12 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 		case reservation.Granted:
 			if legMode == commit {
 				taken = i + 1
+			}
+			if r.Output != nil {
+				chosen.most = answer.Decided.Tokens
+				for j, forecast := range answer.Decided.Forecast {
+					chosen.taken[legs[i].index[j]] = forecast
+				}
 			}
 		case reservation.Refused:
 			refusedLeg = true
@@ -136,7 +148,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 			accountMode = probe
 		}
 	}
-	answer, states, err := s.reserve(ctx, s.account(r.Account), r, accountMode, false)
+	answer, states, err := s.reserve(ctx, s.account(r.Account), r, accountMode, chosen)
 	if err != nil {
 		// Unknown whether the account holds: the legs are left to their leases.
 		return reservation.ReserveAnswer{}, err
@@ -164,7 +176,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	switch {
 	case refusedLeg || answer.Verdict == reservation.Refused:
 		answer.Verdict, answer.ExpiresAt = reservation.Refused, time.Time{}
-		refusal, any := strictest(r.Holds, states, r.Settle != nil, now)
+		refusal, any := strictest(r, states, now)
 		if !any {
 			// The pool was refused for what was given back meanwhile.
 			return reservation.ReserveAnswer{}, unavailable(errors.New("a pool changed while it was asked"))
@@ -185,7 +197,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 }
 
 // reserveLeg runs a pool's leg. Its record has neither key nor token.
-func (s *Store) reserveLeg(ctx context.Context, r *reservation.ReserveRequest, l *leg, mode reserveMode) (reservation.ReserveAnswer, []counterState, error) {
+func (s *Store) reserveLeg(ctx context.Context, r *reservation.ReserveRequest, l *leg, mode reserveMode, most int64) (reservation.ReserveAnswer, []counterState, error) {
 	ask := &reservation.ReserveRequest{ID: r.ID, Holds: l.holds, Lease: r.Lease + poolMargin, Retention: r.Retention, Body: r.Body}
 	if r.Settle != nil {
 		ask.Lease = chargeLegLease + poolMargin
@@ -196,7 +208,15 @@ func (s *Store) reserveLeg(ctx context.Context, r *reservation.ReserveRequest, l
 			}
 		}
 	}
-	return s.reserve(ctx, s.pool(l.pool), ask, mode, true)
+	if r.Output != nil {
+		own := *r.Output
+		own.Slopes = make([]reservation.Slope, len(l.index))
+		for i, at := range l.index {
+			own.Slopes[i] = r.Output.Slopes[at]
+		}
+		ask.Output = &own
+	}
+	return s.reserve(ctx, s.pool(l.pool), ask, mode, choice{leg: true, most: most})
 }
 
 // voidLegs undoes legs of a reservation that was not granted. One that can't be

@@ -195,7 +195,7 @@ func TestPoolLegWithoutAccount(t *testing.T) {
 	holds := []reservation.Hold{pooled(tokens(100, slowBucket), "openai"), pooled(slot(1), "openai")}
 	r := askingAt(clock, "acme", holds...)
 	legs := s.legs(r.Holds)
-	if answer, _, err := s.reserveLeg(within(t, 10*time.Second), &r, &legs[0], commit); err != nil || answer.Verdict != reservation.Granted {
+	if answer, _, err := s.reserveLeg(within(t, 10*time.Second), &r, &legs[0], commit, 0); err != nil || answer.Verdict != reservation.Granted {
 		t.Fatalf("verdict %d, error %v", answer.Verdict, err)
 	}
 	wantRemaining(t, s, "acme", holds, 900, 0)

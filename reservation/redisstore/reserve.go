@@ -31,13 +31,29 @@ func (s *Store) Reserve(ctx context.Context, r reservation.ReserveRequest) (rese
 	if legs := s.legs(r.Holds); len(legs) > 0 {
 		return s.reserveWithPools(ctx, &r, mode, legs)
 	}
-	answer, _, err := s.reserve(ctx, s.account(r.Account), &r, mode, false)
+	answer, _, err := s.reserve(ctx, s.account(r.Account), &r, mode, wholeChoice(r.Output))
 	return answer, err
 }
 
+// choice is what is settled of an Output, and of where the script runs, before it
+// chooses.
+type choice struct {
+	leg   bool   // a pool's own key space on a Cluster
+	most  int64  // tokens that may be granted
+	taken []bool // for each hold: a pool elsewhere took its forecast
+}
+
+// wholeChoice leaves all of it to the account's script.
+func wholeChoice(o *reservation.Output) choice {
+	if o == nil {
+		return choice{}
+	}
+	return choice{most: o.Asked}
+}
+
 // reserveCall is the keys and the argument of the script.
-func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserveMode, leg bool) (keys []string, arg []byte) {
-	plan, own := s.plan(p, r.Holds, leg)
+func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserveMode, c choice) (keys []string, arg []byte) {
+	plan, own := s.plan(p, r.Holds, c.leg)
 	keys = make([]string, 0, 5+len(own))
 	keys = append(keys, p.hash(), p.dues(), p.index(), p.closings(r.ID), p.idempotency(r.Key))
 	keys = append(keys, own...)
@@ -63,13 +79,14 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 		a.str("")
 	}
 	a.bytes(plan)
+	a.bytes(packOutput(r.Output, c.most, c.taken))
 	return keys, a
 }
 
 // reserve runs the script in one key space and returns the counters' states
 // beside the answer.
-func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequest, mode reserveMode, leg bool) (reservation.ReserveAnswer, []counterState, error) {
-	keys, a := s.reserveCall(p, r, mode, leg)
+func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequest, mode reserveMode, c choice) (reservation.ReserveAnswer, []counterState, error) {
+	keys, a := s.reserveCall(p, r, mode, c)
 	out, err := s.run(ctx, scriptReserve, keys, a)
 	if err != nil {
 		return reservation.ReserveAnswer{}, nil, err
@@ -82,6 +99,9 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		answer.ExpiresAt = instant(out.int())
 		states = out.levels(r.Holds)
 		answer.Levels = showAll(r.Holds, states, now)
+		if r.Output != nil {
+			answer.Decided = out.decided()
+		}
 	case reservation.Replayed:
 		answer.Record = out.record()
 	case reservation.KeyReused, reservation.Closed, reservation.Stale:
@@ -92,7 +112,7 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 	case reservation.Refused:
 		states = out.levels(r.Holds)
 		answer.Levels = showAll(r.Holds, states, now)
-		refusal, found := strictest(r.Holds, states, r.Settle != nil, now)
+		refusal, found := strictest(r, states, now)
 		if !found && out.err == nil {
 			return reservation.ReserveAnswer{}, nil, errors.New("redis script reserve refused holds that fit")
 		}

@@ -8,10 +8,10 @@
 //		})
 //	}
 //
-// It has four parts: scenarios in testdata/*.txt (parse.go has their
-// language), tests in Go of what is concurrent, large or odd, random histories
-// in which every answer is compared with the reference [Model], and properties
-// that hold whatever the model says. The scenarios are compared with the model
+// It has five parts: scenarios in testdata/*.txt (parse.go has their
+// language), tests in Go of what is concurrent, large or odd, others of holds whose
+// amount the engine chooses, random histories in which every answer is compared
+// with the reference [Model], and properties that hold whatever the model says. The scenarios are compared with the model
 // too, step by step.
 //
 // # What the contract leaves open

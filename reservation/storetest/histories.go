@@ -110,9 +110,10 @@ type historyState struct {
 	clock   *Clock
 	world   world
 	limits  []reservation.Hold
-	made    []reservation.ReserveRequest // everything that was ever asked, latest last
-	seeds   []reservation.SeedRequest    // with every ticket that was given
-	ledger  map[string]*posted           // by counter
+	made    []reservation.ReserveRequest          // everything that was ever asked, latest last
+	taken   map[reservation.ID][]reservation.Hold // what was granted of those whose holds the engine chose
+	seeds   []reservation.SeedRequest             // with every ticket that was given
+	ledger  map[string]*posted                    // by counter
 	counter int
 }
 
@@ -129,7 +130,7 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 	engine.LoseData()
 	h := &historyState{
 		lockstep: newLockstep(engine, clock), ctx: context.Background(), clock: clock, world: w,
-		limits: newHistoryLimits(w), ledger: map[string]*posted{},
+		limits: newHistoryLimits(w), taken: map[reservation.ID][]reservation.Hold{}, ledger: map[string]*posted{},
 	}
 	actions := map[string]func(*rapid.T){
 		"":        h.compareAll,
@@ -213,7 +214,10 @@ func (h *historyState) reserveAny(t *rapid.T) {
 	// Ids are compared where leases end together: make them grow, whatever
 	// the random part is, so that a history runs the same twice.
 	copy(q.ID[8:], fmt.Sprintf("%08d", h.counter))
-	if rapid.IntRange(0, 4).Draw(t, "charge") == 4 {
+	switch rapid.IntRange(0, 6).Draw(t, "kind") {
+	case 3, 4, 5:
+		h.chooseOutput(t, &q)
+	case 6:
 		q.Settle = &reservation.Settlement{Body: hash(someBodies.Draw(t, "closing")), Outcome: fmt.Appendf(nil, "charge %d", h.counter)}
 		q.Lease = 0
 	}
@@ -239,6 +243,7 @@ func (h *historyState) send(t *rapid.T, q reservation.ReserveRequest) {
 	answer, err := h.Reserve(h.ctx, q)
 	t.Logf("reserve %s -> %s", q.Account, nameIn(reserveNames, answer.Verdict))
 	h.must(t, err)
+	h.note(q, answer)
 	if answer.Verdict != reservation.Unseeded || q.DryRun {
 		return
 	}
@@ -259,7 +264,55 @@ func (h *historyState) send(t *rapid.T, q reservation.ReserveRequest) {
 		answer, err := h.Reserve(h.ctx, q)
 		t.Logf("reserve %s after seed -> %s", q.Account, nameIn(reserveNames, answer.Verdict))
 		h.must(t, err)
+		h.note(q, answer)
 	}
+}
+
+// chooseOutput lets the engine choose how much of each hold it takes: amounts of
+// tokens, money that is rounded up, and holds that do not depend on the output.
+func (h *historyState) chooseOutput(t *rapid.T, q *reservation.ReserveRequest) {
+	o := &reservation.Output{Asked: rapid.Int64Range(0, 30).Draw(t, "asked")}
+	o.Least = rapid.OneOf(rapid.Int64Range(0, o.Asked), rapid.Just(o.Asked)).Draw(t, "least")
+	o.Forecast = rapid.OneOf(rapid.Int64Range(0, o.Asked), rapid.Just(o.Asked)).Draw(t, "forecast")
+	q.Holds = slices.Clone(q.Holds)
+	for i := range q.Holds {
+		var s reservation.Slope
+		hold := &q.Holds[i]
+		if hold.Kind != quota.KindSlots && rapid.IntRange(0, 3).Draw(t, "fixed") < 3 {
+			s.PerToken = rapid.Int64Range(1, 7).Draw(t, "per token")
+			s.Per = rapid.SampledFrom([]int64{1, 1, 3, 10, reservation.MaxSlopePer}).Draw(t, "per")
+			s.Rest = rapid.Int64Range(0, s.Per-1).Draw(t, "rest")
+			s.Weight = rapid.SampledFrom([]quota.Amount{1, 1, 2, 5}).Draw(t, "weight")
+			if hold.Kind == quota.KindBucket {
+				s.Tolerance = quota.Amount(rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, 10), rapid.Int64Range(1, 100)).Draw(t, "tolerance"))
+			}
+			// The least that the hold can be without its input falling below zero.
+			least := s.Weight * quota.Amount((s.Rest+s.PerToken*o.Asked)/s.Per)
+			hold.Amount = least + hold.Amount/4
+		}
+		o.Slopes = append(o.Slopes, s)
+	}
+	q.Output = o
+}
+
+// note keeps what was granted of a plan that the engine chose.
+func (h *historyState) note(q reservation.ReserveRequest, answer reservation.ReserveAnswer) {
+	if q.Output == nil || answer.Verdict != reservation.Granted || q.DryRun {
+		return
+	}
+	holds := slices.Clone(q.Holds)
+	for i, taken := range q.Output.Taken(q.Holds, answer.Decided) {
+		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
+	}
+	h.taken[q.ID] = holds
+}
+
+// holdsOf is what a reservation holds, as its broker knows it.
+func (h *historyState) holdsOf(made reservation.ReserveRequest) []reservation.Hold {
+	if holds := h.taken[made.ID]; holds != nil {
+		return holds
+	}
+	return made.Holds
 }
 
 // forgetKey leaves a key out past its life: an engine may know it or not.
@@ -312,7 +365,7 @@ func (h *historyState) refundAny(t *rapid.T) {
 		Actual: h.actual(t, made.Holds),
 	}
 	if rapid.Bool().Draw(t, "with holds") {
-		q.Holds = made.Holds
+		q.Holds = h.holdsOf(made)
 	}
 	answer, err := h.Refund(h.ctx, q)
 	t.Logf("refund %s -> %s", q.Account, nameIn(refundNames, answer.Verdict))
@@ -351,7 +404,7 @@ func (h *historyState) confirmAny(t *rapid.T) {
 		q.Usage = append(q.Usage, u)
 	}
 	if rapid.Bool().Draw(t, "with holds") {
-		q.Holds = made.Holds
+		q.Holds = h.holdsOf(made)
 	}
 	verdict, err := h.Confirm(h.ctx, q)
 	t.Logf("confirm %s rank %d -> %s", q.Account, q.Rank, nameIn(confirmNames, verdict))
@@ -374,7 +427,7 @@ func (h *historyState) restoreAny(t *rapid.T) {
 		return
 	}
 	q := reservation.RestoreRequest{
-		Account: made.Account, ID: made.ID, Holds: made.Holds, ExpiresAt: h.clock.Now().Add(someLeases.Draw(t, "lease")),
+		Account: made.Account, ID: made.ID, Holds: h.holdsOf(made), ExpiresAt: h.clock.Now().Add(someLeases.Draw(t, "lease")),
 		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token,
 	}
 	if rapid.IntRange(0, 2).Draw(t, "its own end") == 2 {
@@ -558,6 +611,9 @@ func conserved(hold reservation.Hold, l reservation.Level) error {
 	case hold.Kind == quota.KindBucket:
 		if l.Remaining > hold.Bucket.Capacity {
 			return fmt.Errorf("%s: level %d is above the capacity %d", hold.Limit, l.Remaining, hold.Bucket.Capacity)
+		}
+		if l.Risk < 0 {
+			return fmt.Errorf("%s: the open sum is %d", hold.Limit, l.Risk)
 		}
 		return nil
 	case l.Held < 0 || l.Unposted < 0 || l.Used < 0:

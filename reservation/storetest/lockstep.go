@@ -81,7 +81,10 @@ func (l *lockstep) Reserve(ctx context.Context, q reservation.ReserveRequest) (r
 			d.instant("expires", got.ExpiresAt, want.ExpiresAt)
 		}
 		d.levels(want.Now, q.Holds, got.Levels, want.Levels)
+		d.check(got.Decided.Tokens == want.Decided.Tokens, "tokens granted", got.Decided.Tokens, want.Decided.Tokens)
+		d.check(slices.Equal(got.Decided.Forecast, want.Decided.Forecast), "forecasts", got.Decided.Forecast, want.Decided.Forecast)
 	case reservation.Refused:
+		d.check(got.Refusal.Asked == want.Refusal.Asked, "refused asked", got.Refusal.Asked, want.Refusal.Asked)
 		d.check(got.Refusal.Hold == want.Refusal.Hold, "refused hold", got.Refusal.Hold, want.Refusal.Hold)
 		d.check(got.Refusal.Reason == want.Refusal.Reason, "reason", nameIn(reasonNames, got.Refusal.Reason), nameIn(reasonNames, want.Refusal.Reason))
 		d.check(got.Refusal.Remaining == want.Refusal.Remaining, "refused remaining", got.Refusal.Remaining, want.Refusal.Remaining)

@@ -303,7 +303,7 @@ func (m *Model) level(account string, h reservation.Hold) reservation.Level {
 	switch h.Kind {
 	case quota.KindBucket:
 		level := m.levelAt(name, h.Bucket, now)
-		l := reservation.Level{Remaining: floor(level), Seeded: true}
+		l := reservation.Level{Remaining: floor(level), Seeded: true, Risk: m.risks(name)}
 		if wait := microsUntil(level, h.Bucket, h.Bucket.Capacity); wait != 0 {
 			l.ResetsAt = after(now, wait)
 		}
@@ -360,7 +360,7 @@ func (r *modelRecord) plan() []reservation.Hold {
 // refusal says why a hold does not fit; ok is true when it does.
 func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.Refusal, bool) {
 	l := m.level(account, h)
-	refusal := reservation.Refusal{Hold: i, Remaining: l.Remaining}
+	refusal := reservation.Refusal{Hold: i, Asked: h.Amount, Remaining: l.Remaining}
 	limit, reason := h.Max, reservation.QuotaExhausted
 	switch h.Kind {
 	case quota.KindBucket:
@@ -417,7 +417,7 @@ func (m *Model) reclaim(account string, most int) int {
 				h.unposted += h.held
 			}
 			h.held = 0
-			kept := h.charged
+			kept := h.charged + h.Risk
 			if h.OnExpiry != quota.ExpiryCharge {
 				kept = 0
 			}
@@ -539,11 +539,21 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	if answer.Verdict == reservation.Unseeded {
 		return answer, nil
 	}
+	decided := false
+	if q.Output != nil {
+		var holds []reservation.Hold
+		if holds, answer.Decided, decided = m.decide(&q); decided {
+			q.Holds, q.Token = holds, answer.Decided.AppendTo(q.Token)
+		}
+	}
 	for i, h := range q.Holds {
 		if h.Kind == quota.KindSlots && q.Settle != nil {
 			continue
 		}
 		refusal, fits := m.refusal(q.Account, i, h)
+		if q.Output != nil && !decided {
+			refusal, fits = m.outputRefusal(&q, i)
+		}
 		if !fits && (answer.Verdict != reservation.Refused || stricter(refusal, answer.Refusal)) {
 			answer.Verdict, answer.Refusal = reservation.Refused, refusal
 		}

@@ -23,6 +23,9 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 		return 0, reservation.LeaseTooLong(q.ExpiresAt, instant(now))
 	}
 	for i, h := range q.Holds {
+		if h.Kind == quota.KindBucket && m.risks(nameOf(q.Account, h.Counter)) > quota.MaxAmount-h.Risk {
+			return 0, fmt.Errorf("holds[%d]: %w", i, quota.ErrOverflow)
+		}
 		if h.Kind != quota.KindQuota {
 			continue
 		}

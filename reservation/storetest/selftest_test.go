@@ -523,6 +523,43 @@ var mutants = []mutant{
 			return answer, err
 		}
 	}},
+	{"forecasts are tolerated twice", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			if q.Output != nil {
+				o := *q.Output
+				o.Slopes = slices.Clone(o.Slopes)
+				for i := range o.Slopes {
+					o.Slopes[i].Tolerance *= 2
+				}
+				q.Output = &o
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
+	{"open risks are forgotten", true, func(f *faulty) {
+		f.spoil = func(m *Model) {
+			for _, r := range m.records {
+				for i := range r.holds {
+					r.holds[i].Risk = 0
+				}
+			}
+		}
+	}},
+	{"the least is granted where more fits", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			dry := q
+			dry.DryRun = true
+			if answer, err := m.Reserve(context.Background(), dry); err == nil && q.Output != nil && answer.Decided.Tokens > q.Output.Least {
+				o := *q.Output
+				for i := range o.Slopes {
+					q.Holds[i].Amount = amountFor(&o, i, q.Holds[i], o.Least)
+				}
+				o.Asked, o.Forecast = o.Least, min(o.Forecast, o.Least)
+				q.Output = &o
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
 	{"Renew revives", true, func(f *faulty) {
 		f.renew = func(m *Model, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
 			answer, err := m.Renew(context.Background(), q)
@@ -1076,7 +1113,7 @@ func caught(t *testing.T, m mutant) (by []string, byHistory bool) {
 			break
 		}
 	}
-	for _, c := range slices.Concat(edgeCases, concurrencyCases) {
+	for _, c := range slices.Concat(edgeCases, concurrencyCases, forecastCases) {
 		if guard(func() error { return c.run(t.Context(), engine, clock) }) != nil {
 			by = append(by, c.name)
 			break

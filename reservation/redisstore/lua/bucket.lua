@@ -1,14 +1,15 @@
--- Buckets. A table b: level, rest, at, capacity, refill, per, where, and dirty
--- once it is to be written. Absent means full.
+-- Buckets. A table b: level, rest, at, capacity, refill, per, where, risk (the
+-- open sum of what holds by forecast take less than their maximum), and dirty
+-- once it is to be written. Absent means full, without risk.
 local function bucket_of(ref, where, raw)
   local b = buckets[ref]
   if b then return b end
-  b = {where = where}
+  b = {where = where, risk = 0}
   if raw == nil then
     if where == IN_FIELD then raw = call('HGET', A, ref) else raw = call('GET', ref) end
   end
   if raw then
-    b.level, b.rest, b.at, b.capacity, b.refill, b.per = read_bucket(raw)
+    b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk = read_bucket(raw)
   end
   buckets[ref] = b
   return b
@@ -51,6 +52,19 @@ local function correct(ref, where, difference, capacity, refill, per)
   set_bucket(b, level - difference, rest, capacity, refill, per)
 end
 
+-- add_risk changes the open sum, which does not get negative. The parameters
+-- are the hold's, for a bucket without state.
+local function add_risk(ref, where, by, capacity, refill, per)
+  if by == 0 then return end
+  local b = bucket_of(ref, where)
+  if not b.level then
+    if by < 0 then return end
+    set_bucket(b, capacity, 0, capacity, refill, per)
+  end
+  b.risk, b.dirty = b.risk + by, true
+  if b.risk < 0 then b.risk = 0 end
+end
+
 -- full_at is about when the bucket is full by itself: at most 100 years of debt
 -- count, which bounds its key's life.
 local function full_at(b)
@@ -62,11 +76,13 @@ end
 local function flush_buckets()
   for ref, b in pairs(buckets) do
     if b.dirty then
-      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per), full_at(b)
+      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk), full_at(b)
       if b.where == IN_FIELD then
         put(ref, value)
         if at > keep then keep = at end
       else
+        -- Open risks outlive the longest lease there is; renew moves it on.
+        if b.risk > 0 and at < now + KEEP + 86400000000 then at = now + KEEP + 86400000000 end
         call('SET', ref, value, 'PX', expire_ms(at))
       end
     end

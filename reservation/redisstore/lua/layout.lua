@@ -18,15 +18,17 @@ local function write_meta(members, lease, index, expiry)
   return pack(1, members, lease, index, expiry)
 end
 
--- Bucket: level (units), remainder (units/per), instant of both, and the
--- parameters of the last Reserve: capacity, refill units every per us.
+-- Bucket: level (units), remainder (units/per), instant of both, the parameters
+-- of the last Reserve: capacity, refill units every per us; and, unless it is 0,
+-- the open sum of risks.
 local function read_bucket(raw)
-  local layout, level, rest, at, capacity, refill, per = unpack_msg(raw)
+  local layout, level, rest, at, capacity, refill, per, risk = unpack_msg(raw)
   if layout ~= 1 then foreign(layout) end
-  return level, rest, at, capacity, refill, per
+  return level, rest, at, capacity, refill, per, risk or 0
 end
 
-local function write_bucket(level, rest, at, capacity, refill, per)
+local function write_bucket(level, rest, at, capacity, refill, per, risk)
+  if risk > 0 then return pack(1, level, rest, at, capacity, refill, per, risk) end
   return pack(1, level, rest, at, capacity, refill, per)
 end
 

@@ -1,6 +1,7 @@
 -- reclaim ends up to most records whose lease has ended, in order of expiry,
 -- and returns how many, and the records by id. Their slot is free, a bucket
--- has its hold back or keeps it, a quota's hold waits for the ledger in full.
+-- has its hold back or keeps the maximum of it, a quota's hold waits for the
+-- ledger in full.
 local NO_BODY = string.rep('\0', 16)
 
 local function reclaim(most)
@@ -37,7 +38,13 @@ local function reclaim(most)
       for j = 1, #plan, STRIDE do
         n = n + 1
         waits[n] = plan[j + 3]
-        if plan[j] ~= KIND_SLOTS and plan[j + 4] == 1 then actual[n] = plan[j + 3] else actual[n] = 0 end
+        if plan[j] == KIND_SLOTS or plan[j + 4] == 0 then
+          actual[n] = 0
+        elseif plan[j] == KIND_BUCKET then
+          actual[n] = plan[j + 3] + plan[j + 8]
+        else
+          actual[n] = plan[j + 3]
+        end
       end
       settle(id, r, plan, actual, waits)
       r[R_STATE], r[R_RANK], r[R_CLOSED_AT], r[R_BODY] = EXPIRED, 1, r[R_EXPIRES], NO_BODY

@@ -8,7 +8,8 @@ local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' whi
 -- A plan is packed as STRIDE values a hold, in a row:
 --   +0 kind  +1 where  +2 ref (field, key, or a pool elsewhere)  +3 amount
 --   +4 1: the hold is charged when the lease ends
---   +5 +6 +7 +8  bucket: capacity, refill, per us, 0
+--   +5 +6 +7 +8  bucket: capacity, refill, per us, risk (how much less than the
+--                maximum a hold by forecast takes)
 --                slots: max, 0, 0, 0
 --                quota: max, period key, period end, period start
 
@@ -46,6 +47,7 @@ local function settle(id, r, plan, actual, unposted)
       -- a pool on another node: the broker settles its leg
     elseif kind == KIND_BUCKET then
       correct(ref, where, actual[n] - charged[n], plan[j + 5], plan[j + 6], plan[j + 7])
+      if r[R_STATE] == HELD then add_risk(ref, where, -plan[j + 8]) end
     elseif kind == KIND_SLOTS then
       if r[R_STATE] == HELD then free_slot(ref, id) end
     else
@@ -104,10 +106,10 @@ local function prefetch(plan)
 end
 
 -- levels lists what the counters of a plan show, for each hold
---   bucket: level, remainder
+--   bucket: level, remainder, open sum of risks
 --   slots:  taken, earliest lease end (0: none)
 --   quota:  used, held, unposted, version, 1 if seeded in this incarnation else 0
--- and 0, 0 for a pool elsewhere.
+-- and zeros for a pool elsewhere.
 local function levels(plan)
   local out, n = {}, 0
   for j = 1, #plan, STRIDE do
@@ -115,9 +117,15 @@ local function levels(plan)
     if where == REMOTE then
       out[n + 1], out[n + 2] = 0, 0
       n = n + 2
+      if kind == KIND_BUCKET then
+        n = n + 1
+        out[n] = 0
+      end
     elseif kind == KIND_BUCKET then
-      out[n + 1], out[n + 2] = level_of(bucket_of(ref, where), plan[j + 5], plan[j + 6], plan[j + 7])
-      n = n + 2
+      local b = bucket_of(ref, where)
+      out[n + 1], out[n + 2] = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
+      out[n + 3] = b.risk
+      n = n + 3
     elseif kind == KIND_SLOTS then
       out[n + 1], out[n + 2] = slots_taken(ref)
       n = n + 2

@@ -46,7 +46,7 @@ if created or confirmed then members = members + 1 end
 if r[R_EXPIRES] <= now then r[R_LATE] = 1 else r[R_LATE] = 0 end
 r[R_STATE], r[R_RANK], r[R_CONFIRMED], r[R_CLOSED_AT] = SETTLED, 2, 0, now
 r[R_BODY], r[R_OUTCOME], r[R_ACTUAL] = body, outcome, actual_raw
-if token ~= '' then r[R_TOKEN] = token end
+if r[R_TOKEN] == '' then r[R_TOKEN] = token end
 put('r' .. id, write_record(r))
 schedule(id, now + 2000000, true)
 flush(idle)

@@ -1,5 +1,6 @@
 -- The usual case of refund.lua in one piece: a held record whose lease has not
--- ended, nothing to reclaim, every counter known by the hold's own parameters.
+-- ended, nothing to reclaim, every counter known by the hold's own parameters and
+-- without risk.
 -- Whatever else it meets, it has written nothing and refund.lua decides. Why it
 -- is here, reserve_hot.lua says. Layout 1 only.
 local A, D, I = KEYS[1], KEYS[2], KEYS[3]
@@ -59,8 +60,8 @@ repeat
         usual = false
         break
       end
-      local layout, old, carried, at, c, r, p = unpack_msg(raw)
-      if layout ~= 1 or at > now or c ~= capacity or r ~= refill or p ~= per then
+      local layout, old, carried, at, c, r, p, risk = unpack_msg(raw)
+      if layout ~= 1 or at > now or c ~= capacity or r ~= refill or p ~= per or risk then
         usual = false
         break
       end
@@ -94,8 +95,8 @@ repeat
           own[m + 1], own[m + 2], own[m + 3] = ref, value, floor((full - now) / 1000) + 1
         end
       end
-      plan[o + 1], plan[o + 2] = level, rest
-      o = o + 2
+      plan[o + 1], plan[o + 2], plan[o + 3] = level, rest, 0
+      o = o + 3
     elseif kind == KIND_SLOTS then
       -- Counted as it will be without this one.
       local taken, earliest = call('ZCOUNT', ref, now + 1, '+inf'), 0
@@ -156,7 +157,7 @@ repeat
     if slack > SLACK then slack = SLACK end
     expiry = keep + floor(slack)
   end
-  if token == '' then token = kept_token end
+  if kept_token ~= '' then token = kept_token end
   set[4] = pack(1, members, lease, index, expiry)
   set[6] = pack(1, SETTLED, 2, ends, retention, 0, 0, now, body, outcome, token, key, plan_raw, actual_raw)
   if slots then

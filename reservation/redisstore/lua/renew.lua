@@ -47,7 +47,9 @@ if moved then
   local plan = {unpack_msg(r[R_PLAN])}
   for j = 1, #plan, STRIDE do
     local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
-    if where == REMOTE or plan[j + 3] == 0 then
+    if kind == KIND_BUCKET then
+      if where == IN_KEY and plan[j + 8] > 0 then call('PEXPIRE', ref, expire_ms(ends + KEEP), 'GT') end
+    elseif where == REMOTE or plan[j + 3] == 0 then
       -- nothing held here
     elseif kind == KIND_SLOTS then
       hold_slot(ref, id, ends)

@@ -5,15 +5,19 @@
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, hash of the ask, token, mode (0 commit; 1 dry run; 2 the same, but
 --     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
---     for a Charge, its body, its outcome, plan
+--     for a Charge, its body, its outcome, plan, output or ''
+--   output: packed list: tokens asked, least, forecast, most that may be granted;
+--     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
+--     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
 -- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
 -- the values)
---   1 granted   lease end us, levels afterwards
+--   1 granted   lease end us, levels afterwards; with an output also the tokens
+--               granted and a text with 1 for each hold by forecast, 0 else
 --   2 replayed  record
 --   3 key reused   4 closed   5 stale
 --   6 unseeded  hold (from 0), ticket, ...
 --   7 refused   levels
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 
@@ -76,6 +80,8 @@ local out, n, h = {}, 0, 0
 local next_field, next_own = 2, 0
 local refused, tickets = false, nil
 local counters, lefts, rests, places = {}, {}, {}, {}
+local rooms = {}   -- with an output: what each counter could still take
+local chooses = output_raw ~= ''
 local ends = now + span
 if charge == 1 then ends = now end
 for j = 1, #plan, STRIDE do
@@ -85,6 +91,10 @@ for j = 1, #plan, STRIDE do
   if where == REMOTE then
     out[n + 1], out[n + 2] = 0, 0
     n = n + 2
+    if kind == KIND_BUCKET then
+      n = n + 1
+      out[n] = 0
+    end
   else
     if kind ~= KIND_SLOTS then
       if where == IN_FIELD then
@@ -100,12 +110,13 @@ for j = 1, #plan, STRIDE do
       local b = bucket_of(ref, where, raw)
       local level, rest = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
       if amount > 0 and level < amount then refused = true end
-      counters[h], lefts[h], rests[h] = b, level, rest
-      out[n + 1], out[n + 2] = level, rest
-      n = n + 2
+      counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, level
+      out[n + 1], out[n + 2], out[n + 3] = level, rest, b.risk
+      n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
       if amount > 0 and charge == 0 and taken + 1 > plan[j + 5] then refused = true end
+      rooms[h] = plan[j + 5] - taken
       out[n + 1], out[n + 2] = taken, earliest
       n = n + 2
     else
@@ -129,6 +140,7 @@ for j = 1, #plan, STRIDE do
         end
       end
       counters[h], lefts[h] = q, e
+      if seeded then rooms[h] = plan[j + 5] - t[e + 2] - t[e + 7] - t[e + 8] else rooms[h] = 0 end
       if e then
         out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = t[e + 2], t[e + 7], t[e + 8], t[e + 3], seeded and 1 or 0
       else
@@ -142,6 +154,72 @@ if tickets then
   if reclaimed > 0 or mode ~= 1 then flush(idle) end
   return pack(6, now, reclaimed, tickets)
 end
+local granted, chosen
+if chooses then
+  -- The largest number of tokens at which every hold fits, and which of them take
+  -- their forecast: see reservation.Output.
+  local o = unpack_msg(output_raw)
+  local asked, least, forecast = o[1], o[2], o[3]
+
+  -- less is what so many tokens fewer take less, with the hold's values at i.
+  local function less(i, fewer)
+    if o[i] == 0 then return 0 end
+    return muldiv(fewer, o[i], o[i + 2], o[i + 1]) * o[i + 3]
+  end
+
+  -- fewer is the smallest number of tokens that take at least want less.
+  local function fewer(i, want)
+    if want <= 0 then return 0 end
+    local each, per = o[i], o[i + 1]
+    if each == 0 then return OVER end
+    local whole = floor(want / o[i + 3])
+    if whole * o[i + 3] < want then whole = whole + 1 end
+    -- (whole * per - rest) / each, rounded up, in two steps: each stays exact.
+    local k, left = muldiv(whole - 1, per, 0, each)
+    left = left + per - o[i + 2]
+    local more = floor(left / each)
+    if more * each < left then more = more + 1 end
+    return k + more
+  end
+
+  granted, h = o[4], 0
+  for j = 1, #plan, STRIDE do
+    local i, amount = 5 + 6 * h, plan[j + 3]
+    h = h + 1
+    local room = rooms[h]
+    if room then
+      local most = asked - fewer(i, amount - (room > 0 and room or 0))
+      if forecast < asked and o[i + 4] > 0 and o[i + 4] > counters[h].risk then
+        local held = amount - less(i, asked - forecast)
+        if room >= held then
+          local with = asked - fewer(i, amount - held - (o[i + 4] - counters[h].risk))
+          if with > most then most = with end
+        end
+      end
+      if most < granted then granted = most end
+    end
+  end
+  refused = granted < least
+  if not refused then
+    chosen, h = {}, 0
+    for j = 1, #plan, STRIDE do
+      local i, amount = 5 + 6 * h, plan[j + 3]
+      h = h + 1
+      local most = amount - less(i, asked - granted)
+      plan[j + 3], chosen[h] = most, '0'
+      if forecast < granted and (o[i + 4] > 0 or o[i + 5] == 1) then
+        local held = amount - less(i, asked - forecast)
+        local risk = most - held
+        if o[i + 5] == 1 or rooms[h] and risk > 0 and rooms[h] >= held and risk <= o[i + 4] - counters[h].risk then
+          plan[j + 3], plan[j + 8], chosen[h] = held, risk, '1'
+        end
+      end
+    end
+    chosen = table.concat(chosen)
+    token = token .. string.format('%016.0f', granted) .. chosen .. string.char(16 + #chosen)
+    if #plan > 0 then plan_raw = pack(unpack_all(plan)) end
+  end
+end
 if refused then return answer(7, now, reclaimed, n, unpack_all(out)) end
 
 -- 6. take all
@@ -151,6 +229,10 @@ h = 0
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
   h = h + 1
+  if kind == KIND_BUCKET and plan[j + 8] > 0 and where ~= REMOTE then
+    out[places[h] + 3] = out[places[h] + 3] + plan[j + 8]
+    if commit then add_risk(ref, where, plan[j + 8], plan[j + 5], plan[j + 6], plan[j + 7]) end
+  end
   if amount > 0 and where ~= REMOTE then
     local at = places[h]
     if kind == KIND_BUCKET then
@@ -186,4 +268,5 @@ if commit then
   end
   flush(idle)
 end
+if chooses then out[n + 1], out[n + 2] = granted, chosen end
 return pack(1, now, reclaimed, ends, n, unpack_all(out))

@@ -1,12 +1,12 @@
--- The usual case of reserve.lua in one piece: a commit without key or Charge,
--- nothing to reclaim, every counter known by the same parameters, and all holds
--- fit. Whatever else it meets, it has written nothing and reserve.lua decides.
+-- The usual case of reserve.lua in one piece: a commit without key, Charge or
+-- output to choose, nothing to reclaim, every counter known by the same
+-- parameters and without risk, and all holds fit. Whatever else it meets, it has written nothing and reserve.lua decides.
 -- It is here because every function that a script defines costs 0.1 us and
 -- more a call: see the package's documentation for what it gains. Layout 1 only.
 local A, D, I = KEYS[1], KEYS[2], KEYS[3]
 repeat
-  local clock, name, id, minted, span, retention, ask, token, mode, _, _, charge, _, _, plan_raw = unpack_msg(ARGV[1])
-  if mode ~= 0 or charge ~= 0 or KEYS[5] ~= A then break end
+  local clock, name, id, minted, span, retention, ask, token, mode, _, _, charge, _, _, plan_raw, output_raw = unpack_msg(ARGV[1])
+  if mode ~= 0 or charge ~= 0 or output_raw ~= '' or KEYS[5] ~= A then break end
   local now
   if clock > 0 then
     now = clock
@@ -55,8 +55,8 @@ repeat
       local capacity, refill, per = plan[j + 5], plan[j + 6], plan[j + 7]
       local level, rest = capacity, 0
       if raw then
-        local layout, old, carried, at, c, r, p = unpack_msg(raw)
-        if layout ~= 1 or at > now or c ~= capacity or r ~= refill or p ~= per then
+        local layout, old, carried, at, c, r, p, risk = unpack_msg(raw)
+        if layout ~= 1 or at > now or c ~= capacity or r ~= refill or p ~= per or risk then
           fits = false
           break
         end
@@ -92,8 +92,8 @@ repeat
           own[m + 1], own[m + 2], own[m + 3] = ref, value, floor((full - now) / 1000) + 1
         end
       end
-      plan[o + 1], plan[o + 2] = level, rest
-      o = o + 2
+      plan[o + 1], plan[o + 2], plan[o + 3] = level, rest, 0
+      o = o + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = call('ZCOUNT', ref, now + 1, '+inf'), 0
       if taken > 0 then

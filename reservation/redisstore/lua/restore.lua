@@ -33,7 +33,9 @@ if ends > now + furthest then return answer(4, now, reclaimed) end
 
 prefetch(plan)
 for j = 1, #plan, STRIDE do
-  if plan[j] == KIND_QUOTA then
+  if plan[j] == KIND_BUCKET and plan[j + 1] ~= REMOTE then
+    if bucket_of(plan[j + 2], plan[j + 1]).risk + plan[j + 8] > MAX then return answer(5, now, reclaimed, (j - 1) / STRIDE) end
+  elseif plan[j] == KIND_QUOTA then
     local q = quota_of(plan[j + 2], plan[j + 1])
     local e = find_entry(q, plan[j + 6])
     if e and q.t[e + 7] + plan[j + 3] > MAX then return answer(5, now, reclaimed, (j - 1) / STRIDE) end
@@ -54,10 +56,11 @@ end
 
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
-  if where == REMOTE or amount == 0 then
+  if where == REMOTE or amount == 0 and kind ~= KIND_BUCKET then
     -- nothing to take here
   elseif kind == KIND_BUCKET then
     correct(ref, where, amount, plan[j + 5], plan[j + 6], plan[j + 7])
+    add_risk(ref, where, plan[j + 8], plan[j + 5], plan[j + 6], plan[j + 7])
   elseif kind == KIND_SLOTS then
     hold_slot(ref, id, ends)
   else

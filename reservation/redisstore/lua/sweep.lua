@@ -79,6 +79,7 @@ if tidy then
     local kind = string.sub(field, 1, 1)
     if kind == 'b' then
       local b = bucket_of(field, IN_FIELD, all[i + 1])
+      b.risk = 0
       local _, _, absent = level_of(b, b.capacity, b.refill, b.per)
       if absent then
         b.dirty = nil
