@@ -238,7 +238,13 @@ func (t *tally) cacheControl(field string, block map[string]any) error {
 	if err != nil || control == nil {
 		return err
 	}
-	ttl, err := stringAt(control, field+".cache_control", "ttl")
+	return t.cacheLife(field+".cache_control", control)
+}
+
+// cacheLife notes how long what is written to the prompt cache shall live: five
+// minutes unless it says otherwise.
+func (t *tally) cacheLife(field string, control map[string]any) error {
+	ttl, err := stringAt(control, field, "ttl")
 	if err != nil {
 		return err
 	}

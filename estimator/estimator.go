@@ -191,6 +191,11 @@ func (c Call) modelName() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if inBody == "" { // Bedrock's own name for it
+		if inBody, err = stringAt(c.ProviderRequest, requestField, "modelId"); err != nil {
+			return "", err
+		}
+	}
 	inBody = strings.TrimPrefix(inBody, "models/")
 	asked := strings.TrimPrefix(c.Model, "models/")
 	if asked != "" && inBody != "" && !strings.EqualFold(asked, inBody) {

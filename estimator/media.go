@@ -31,7 +31,9 @@ func (t *tally) look(data string, most int) io.Reader {
 }
 
 // bytesOf is how many bytes base64 text holds at most.
-func bytesOf(data string) int64 { return int64(base64.StdEncoding.DecodedLen(len(data))) }
+func bytesOf(data string) int64 {
+	return int64(len(strings.TrimRight(data, "="))) * 3 / 4
+}
 
 // dataURL splits "data:image/png;base64,AAAA". ok is false for another URL.
 func dataURL(url string) (mime, data string, ok bool) {

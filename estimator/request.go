@@ -14,6 +14,7 @@ const (
 	formatOpenAI    format = "openai"
 	formatAnthropic format = "anthropic"
 	formatGemini    format = "gemini"
+	formatBedrock   format = "bedrock"
 )
 
 // formats maps the names of providers to their layout. Those that serve
@@ -28,12 +29,14 @@ var formats = map[string]format{
 	"anthropic": formatAnthropic,
 	"google":    formatGemini, "gemini": formatGemini, "vertex": formatGemini, "vertex_ai": formatGemini,
 	"vertexai": formatGemini, "google_genai": formatGemini,
+	"bedrock": formatBedrock, "aws": formatBedrock, "amazon": formatBedrock, "aws_bedrock": formatBedrock, "aws-bedrock": formatBedrock,
+	"amazon_bedrock": formatBedrock, "amazon-bedrock": formatBedrock, "bedrock_converse": formatBedrock,
 }
 
 func formatOf(provider string) (format, error) {
 	f, ok := formats[strings.ToLower(provider)]
 	if !ok {
-		return "", invalid("provider", "%.64q has no known request and usage layout; use openai (for all that serve it), anthropic or gemini", provider)
+		return "", invalid("provider", "%.64q has no known request and usage layout; use openai (for all that serve it), anthropic, gemini or bedrock", provider)
 	}
 	return f, nil
 }
@@ -73,6 +76,8 @@ func (t *tally) read(f format, body map[string]any, mode Mode) error {
 		return t.readAnthropic(body)
 	case formatGemini:
 		return t.readGemini(body)
+	case formatBedrock:
+		return t.readBedrock(body)
 	default:
 		return t.readOpenAI(body, mode)
 	}

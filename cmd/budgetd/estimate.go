@@ -18,8 +18,12 @@ func newEstimateCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate",
 		Short: "Count and price a model call without reserving anything",
+		Long: `Says what a model call would take: its input part by part, each with a floor, an
+expected number and a ceiling and with the method that gave them, its output, and
+its cost. The ceilings are what reserve holds.`,
 		Example: `  echo 'Hello' | budgetd estimate --model gpt-4o-mini --prompt-file - --max-output-tokens 3000
-  budgetd estimate --model claude-sonnet-4-5 --input-tokens 1000 --max-output-tokens 100`,
+  budgetd estimate --model claude-sonnet-4-5 --input-tokens 1000 --max-output-tokens 100
+  budgetd estimate --provider anthropic --request-file body.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := &budgetv1.EstimateRequest{Account: account}
@@ -28,7 +32,7 @@ func newEstimateCommand(s streams) *cobra.Command {
 				return err
 			}
 			if request.Llm == nil {
-				return usagef(cmd, "--model is missing")
+				return usagef(cmd, "--model or --request-file is missing")
 			}
 			client, err := to.open(cmd)
 			if err != nil {
@@ -52,23 +56,29 @@ func newEstimateCommand(s streams) *cobra.Command {
 }
 
 func showEstimate(s streams, e *budgetv1.CallEstimate) {
-	bound := "the provider will count the same"
-	if e.Bound != budgetv1.EstimateBound_ESTIMATE_BOUND_EXACT {
-		bound = "a ceiling"
-	}
-	method := "stated"
-	switch e.Method {
-	case budgetv1.EstimateMethod_ESTIMATE_METHOD_TOKENIZER:
-		method = "counted with " + e.Encoding
-	case budgetv1.EstimateMethod_ESTIMATE_METHOD_RULE:
-		method = "by a rule for models without a public tokenizer"
-	}
 	model := e.CatalogueModel
 	if model == "" {
 		model = "not in the catalogue; the configured ceiling price"
 	}
-	fmt.Fprintf(s.out, "model          %s\n", model)
-	fmt.Fprintf(s.out, "input tokens   %s (%s; %s)\n", showAmount("", e.InputTokens), method, bound)
-	fmt.Fprintf(s.out, "output tokens  at most %s\n", showAmount("", e.MaxOutputTokens))
-	fmt.Fprintf(s.out, "cost           at most %s (prices of %s)\n", showAmount("cost", e.CostNanoUsd), e.PriceVersion)
+	fmt.Fprintf(s.out, "model    %s\n", model)
+	if e.Provider != "" {
+		fmt.Fprintf(s.out, "provider %s\n", e.Provider)
+	}
+	fmt.Fprintln(s.out)
+	t := newTable(s.out, "TOKENS", "COUNT", "FLOOR", "EXPECTED", "CEILING", "METHOD")
+	t.SetColumnConfigs(rightAligned(2, 3, 4, 5))
+	row := func(name, count string, f *budgetv1.TokenFigures, method string) {
+		t.AppendRow([]any{name, count, showAmount("", f.GetFloor()), showAmount("", f.GetExpected()), showAmount("", f.GetCeiling()), method})
+	}
+	for _, part := range e.Parts {
+		row("  "+part.Kind, showAmount("", part.Count), part.Tokens, part.Method)
+	}
+	bound := "the provider will count the same"
+	if e.Bound != budgetv1.EstimateBound_ESTIMATE_BOUND_EXACT {
+		bound = "the ceiling is held"
+	}
+	row("input", "", e.Input, bound)
+	row("output", "", e.Output, "at most what the call allows")
+	t.Render()
+	fmt.Fprintf(s.out, "\ncost     at most %s (prices of %s)\n", showAmount("cost", e.CostNanoUsd), e.PriceVersion)
 }

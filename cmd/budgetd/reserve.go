@@ -9,7 +9,9 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	budget "github.com/budgetd/budgetd/clients/go"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
@@ -20,6 +22,7 @@ type call struct {
 	model     string
 	provider  string
 	prompt    string
+	body      string
 	input     int64
 	maxOutput int64
 }
@@ -28,13 +31,14 @@ func (m *call) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.model, "model", "", "the model of an LLM call, such as gpt-4o-mini")
 	cmd.Flags().StringVar(&m.provider, "provider", "", "its provider, when the name alone is not clear")
 	cmd.Flags().StringVar(&m.prompt, "prompt-file", "", "`file` with the prompt, - for standard input; it is counted and dropped")
+	cmd.Flags().StringVar(&m.body, "request-file", "", "`file` with the JSON body of the provider's own request, - for standard input; it is counted and dropped, and needs --provider")
 	cmd.Flags().Int64Var(&m.input, "input-tokens", 0, "the prompt's tokens, when you counted them")
 	cmd.Flags().Int64Var(&m.maxOutput, "max-output-tokens", 0, "the most that the model may generate; its own maximum if not given")
 }
 
 func (m *call) message(cmd *cobra.Command) (*budgetv1.LlmCall, error) {
 	given := cmd.Flags().Changed
-	if m.model == "" {
+	if m.model == "" && !given("request-file") {
 		for _, flag := range []string{"provider", "prompt-file", "input-tokens", "max-output-tokens"} {
 			if given(flag) {
 				return nil, usagef(cmd, "--%s needs --model", flag)
@@ -43,16 +47,38 @@ func (m *call) message(cmd *cobra.Command) (*budgetv1.LlmCall, error) {
 		return nil, nil
 	}
 	message := &budgetv1.LlmCall{Model: m.model, Provider: m.provider}
+	ways := 0
+	for _, flag := range []string{"prompt-file", "request-file", "input-tokens"} {
+		if given(flag) {
+			ways++
+		}
+	}
 	switch {
-	case given("prompt-file") == given("input-tokens"):
-		return nil, usagef(cmd, "--model needs either --prompt-file or --input-tokens")
-	case given("prompt-file"):
-		prompt, err := readPrompt(cmd, m.prompt)
+	case ways == 2 && given("request-file") && given("input-tokens"): // the caller's count of that body
+	case ways != 1:
+		return nil, usagef(cmd, "--model needs one of --prompt-file, --request-file and --input-tokens")
+	}
+	if given("request-file") && m.provider == "" {
+		return nil, usagef(cmd, "--request-file needs --provider, whose request it is")
+	}
+	if given("prompt-file") {
+		prompt, err := readInput(cmd, "prompt-file", m.prompt)
 		if err != nil {
 			return nil, err
 		}
 		message.Prompt = &prompt
-	default:
+	}
+	if given("request-file") {
+		body, err := readInput(cmd, "request-file", m.body)
+		if err != nil {
+			return nil, err
+		}
+		message.ProviderRequest = &structpb.Struct{}
+		if err := protojson.Unmarshal([]byte(body), message.ProviderRequest); err != nil {
+			return nil, fmt.Errorf("--request-file: is not one JSON object")
+		}
+	}
+	if given("input-tokens") {
 		message.InputTokens = &m.input
 	}
 	if given("max-output-tokens") {
@@ -166,13 +192,14 @@ func showHolds(s streams, holds []*budgetv1.Hold) {
 	t.Render()
 }
 
-func readPrompt(cmd *cobra.Command, path string) (string, error) {
+// readInput reads the file that a flag names, or standard input for -.
+func readInput(cmd *cobra.Command, flag, path string) (string, error) {
 	if path == "-" {
 		return readAll(cmd.InOrStdin(), "standard input")
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("--prompt-file: %w", err)
+		return "", fmt.Errorf("--%s: %w", flag, err)
 	}
 	defer file.Close()
 	return readAll(file, path)

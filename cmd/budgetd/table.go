@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/budgetd/budgetd/quota"
 )
@@ -22,6 +23,15 @@ func newTable(out io.Writer, header ...any) table.Writer {
 	t.Style().Box.PaddingRight = "  "
 	t.AppendHeader(table.Row(header))
 	return t
+}
+
+// rightAligned sets columns of numbers to the right.
+func rightAligned(columns ...int) []table.ColumnConfig {
+	configs := make([]table.ColumnConfig, len(columns))
+	for i, column := range columns {
+		configs[i] = table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight}
+	}
+	return configs
 }
 
 // showAmount prints an amount for people: money in dollars, counts with

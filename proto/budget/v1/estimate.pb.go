@@ -89,7 +89,7 @@ const (
 	// the provider should count the same.
 	EstimateBound_ESTIMATE_BOUND_EXACT EstimateBound = 1
 	// Meant to be no less than what the provider will count: a rule on the high
-	// side, the documented maximum for images and tools, or the caller's own
+	// side, the most that is documented for media and tools, or the caller's own
 	// count, which is taken on trust.
 	EstimateBound_ESTIMATE_BOUND_CEILING EstimateBound = 2
 )
@@ -250,7 +250,7 @@ func (x *EstimateResponse) GetEstimate() *CallEstimate {
 // CallEstimate is what the broker expects of one LLM call.
 type CallEstimate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Input tokens of the call, cached or not.
+	// Input tokens of the call, cached or not: the ceiling, which is held.
 	InputTokens int64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
 	// The most output tokens that the call may generate, reasoning included, all
 	// choices together.
@@ -272,7 +272,14 @@ type CallEstimate struct {
 	Encoding string `protobuf:"bytes,8,opt,name=encoding,proto3" json:"encoding,omitempty"`
 	// The provider that the call was priced for, such as "openai". Empty: not
 	// known.
-	Provider      string `protobuf:"bytes,9,opt,name=provider,proto3" json:"provider,omitempty"`
+	Provider string `protobuf:"bytes,9,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Input tokens in three figures; the ceiling is input_tokens.
+	Input *TokenFigures `protobuf:"bytes,10,opt,name=input,proto3" json:"input,omitempty"`
+	// Output tokens in three figures, all choices together; the ceiling is
+	// max_output_tokens.
+	Output *TokenFigures `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
+	// What the input is made of. The parts' figures add up to input.
+	Parts         []*EstimatePart `protobuf:"bytes,12,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -370,6 +377,171 @@ func (x *CallEstimate) GetProvider() string {
 	return ""
 }
 
+func (x *CallEstimate) GetInput() *TokenFigures {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *CallEstimate) GetOutput() *TokenFigures {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *CallEstimate) GetParts() []*EstimatePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// TokenFigures is a number of tokens in three figures: floor <= expected <=
+// ceiling.
+type TokenFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No fewer, as far as what gave the figure goes.
+	Floor int64 `protobuf:"varint,1,opt,name=floor,proto3" json:"floor,omitempty"`
+	// The likely number. Where nothing but the most is known, the ceiling.
+	Expected int64 `protobuf:"varint,2,opt,name=expected,proto3" json:"expected,omitempty"`
+	// No more. This is what is held.
+	Ceiling       int64 `protobuf:"varint,3,opt,name=ceiling,proto3" json:"ceiling,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenFigures) Reset() {
+	*x = TokenFigures{}
+	mi := &file_budget_v1_estimate_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenFigures) ProtoMessage() {}
+
+func (x *TokenFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_estimate_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenFigures.ProtoReflect.Descriptor instead.
+func (*TokenFigures) Descriptor() ([]byte, []int) {
+	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TokenFigures) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *TokenFigures) GetExpected() int64 {
+	if x != nil {
+		return x.Expected
+	}
+	return 0
+}
+
+func (x *TokenFigures) GetCeiling() int64 {
+	if x != nil {
+		return x.Ceiling
+	}
+	return 0
+}
+
+// EstimatePart is one line of what an estimate's input is made of.
+type EstimatePart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is: "stated" (the caller's own count), "text", "json" (tool calls
+	// and schemas, by their JSON text), "request", "messages", "names", "tools",
+	// "images", "audio", "video", "documents", or "stored" (what the provider
+	// keeps and the request only names). More may come.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// How many: bytes of "text" and "json", else the number of things.
+	Count int64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Their tokens, all together.
+	Tokens *TokenFigures `protobuf:"bytes,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// What gave the figures: "caller", "tiktoken/<encoding>", "rule/<family>",
+	// "documented" (the provider's own overhead), "assumed" (an overhead with
+	// room above), "context-window" (at most what the model reads), or the name
+	// of the provider's formula, such as "openai-tiles".
+	Method        string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimatePart) Reset() {
+	*x = EstimatePart{}
+	mi := &file_budget_v1_estimate_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimatePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimatePart) ProtoMessage() {}
+
+func (x *EstimatePart) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_estimate_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimatePart.ProtoReflect.Descriptor instead.
+func (*EstimatePart) Descriptor() ([]byte, []int) {
+	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EstimatePart) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *EstimatePart) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *EstimatePart) GetTokens() *TokenFigures {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *EstimatePart) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
 var File_budget_v1_estimate_proto protoreflect.FileDescriptor
 
 const file_budget_v1_estimate_proto_rawDesc = "" +
@@ -383,7 +555,7 @@ const file_budget_v1_estimate_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"G\n" +
 	"\x10EstimateResponse\x123\n" +
-	"\bestimate\x18\x01 \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\"\xea\x02\n" +
+	"\bestimate\x18\x01 \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\"\xf9\x03\n" +
 	"\fCallEstimate\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12*\n" +
 	"\x11max_output_tokens\x18\x02 \x01(\x03R\x0fmaxOutputTokens\x12\"\n" +
@@ -393,7 +565,20 @@ const file_budget_v1_estimate_proto_rawDesc = "" +
 	"\rprice_version\x18\x06 \x01(\tR\fpriceVersion\x12'\n" +
 	"\x0fcatalogue_model\x18\a \x01(\tR\x0ecatalogueModel\x12\x1a\n" +
 	"\bencoding\x18\b \x01(\tR\bencoding\x12\x1a\n" +
-	"\bprovider\x18\t \x01(\tR\bprovider*\x86\x01\n" +
+	"\bprovider\x18\t \x01(\tR\bprovider\x12-\n" +
+	"\x05input\x18\n" +
+	" \x01(\v2\x17.budget.v1.TokenFiguresR\x05input\x12/\n" +
+	"\x06output\x18\v \x01(\v2\x17.budget.v1.TokenFiguresR\x06output\x12-\n" +
+	"\x05parts\x18\f \x03(\v2\x17.budget.v1.EstimatePartR\x05parts\"Z\n" +
+	"\fTokenFigures\x12\x14\n" +
+	"\x05floor\x18\x01 \x01(\x03R\x05floor\x12\x1a\n" +
+	"\bexpected\x18\x02 \x01(\x03R\bexpected\x12\x18\n" +
+	"\aceiling\x18\x03 \x01(\x03R\aceiling\"\x81\x01\n" +
+	"\fEstimatePart\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\x12/\n" +
+	"\x06tokens\x18\x03 \x01(\v2\x17.budget.v1.TokenFiguresR\x06tokens\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method*\x86\x01\n" +
 	"\x0eEstimateMethod\x12\x1f\n" +
 	"\x1bESTIMATE_METHOD_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ESTIMATE_METHOD_STATED\x10\x01\x12\x1d\n" +
@@ -417,27 +602,33 @@ func file_budget_v1_estimate_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_estimate_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_estimate_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_budget_v1_estimate_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_budget_v1_estimate_proto_goTypes = []any{
 	(EstimateMethod)(0),      // 0: budget.v1.EstimateMethod
 	(EstimateBound)(0),       // 1: budget.v1.EstimateBound
 	(*EstimateRequest)(nil),  // 2: budget.v1.EstimateRequest
 	(*EstimateResponse)(nil), // 3: budget.v1.EstimateResponse
 	(*CallEstimate)(nil),     // 4: budget.v1.CallEstimate
-	nil,                      // 5: budget.v1.EstimateRequest.LabelsEntry
-	(*LlmCall)(nil),          // 6: budget.v1.LlmCall
+	(*TokenFigures)(nil),     // 5: budget.v1.TokenFigures
+	(*EstimatePart)(nil),     // 6: budget.v1.EstimatePart
+	nil,                      // 7: budget.v1.EstimateRequest.LabelsEntry
+	(*LlmCall)(nil),          // 8: budget.v1.LlmCall
 }
 var file_budget_v1_estimate_proto_depIdxs = []int32{
-	5, // 0: budget.v1.EstimateRequest.labels:type_name -> budget.v1.EstimateRequest.LabelsEntry
-	6, // 1: budget.v1.EstimateRequest.llm:type_name -> budget.v1.LlmCall
+	7, // 0: budget.v1.EstimateRequest.labels:type_name -> budget.v1.EstimateRequest.LabelsEntry
+	8, // 1: budget.v1.EstimateRequest.llm:type_name -> budget.v1.LlmCall
 	4, // 2: budget.v1.EstimateResponse.estimate:type_name -> budget.v1.CallEstimate
 	0, // 3: budget.v1.CallEstimate.method:type_name -> budget.v1.EstimateMethod
 	1, // 4: budget.v1.CallEstimate.bound:type_name -> budget.v1.EstimateBound
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 5: budget.v1.CallEstimate.input:type_name -> budget.v1.TokenFigures
+	5, // 6: budget.v1.CallEstimate.output:type_name -> budget.v1.TokenFigures
+	6, // 7: budget.v1.CallEstimate.parts:type_name -> budget.v1.EstimatePart
+	5, // 8: budget.v1.EstimatePart.tokens:type_name -> budget.v1.TokenFigures
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_estimate_proto_init() }
@@ -452,7 +643,7 @@ func file_budget_v1_estimate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_estimate_proto_rawDesc), len(file_budget_v1_estimate_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -47,7 +47,8 @@ type LlmCall struct {
 	// it. provider must be set. Absent: the input is stated another way.
 	ProviderRequest *structpb.Struct `protobuf:"bytes,4,opt,name=provider_request,json=providerRequest,proto3" json:"provider_request,omitempty"`
 	// Whose format provider_request has, or whose model this is: "openai",
-	// "anthropic" or "gemini". At most 64 bytes. Becomes the label "provider"
+	// "anthropic", "gemini" or "bedrock" (Converse), or a provider that serves
+	// OpenAI's format, such as "groq". At most 64 bytes. Becomes the label "provider"
 	// unless the request states that label. Empty: the provider that the price
 	// catalogue gives for the model; required with provider_request.
 	Provider string `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"`

@@ -93,7 +93,7 @@ func callIn(call *budgetv1.LlmCall) (estimator.Call, error) {
 	case len(call.Provider) > maxProviderBytes:
 		return fault("llm.provider", fmt.Sprintf("has %d bytes", len(call.Provider)), fmt.Sprintf("at most %d bytes", maxProviderBytes))
 	case call.ProviderRequest != nil && call.Provider == "":
-		return fault("llm.provider", "is missing beside providerRequest", `whose request it is: "openai", "anthropic" or "gemini"`)
+		return fault("llm.provider", "is missing beside providerRequest", `whose request it is: "openai", "anthropic", "gemini" or "bedrock"`)
 	case call.N != nil && (call.GetN() < 1 || call.GetN() > estimator.MaxChoices):
 		return fault("llm.n", fmt.Sprintf("%d is out of bounds", call.GetN()), fmt.Sprintf("1 to %d", estimator.MaxChoices))
 	case len(call.Messages) > maxMessages:
@@ -208,6 +208,12 @@ func estimateOut(e *estimator.Estimate) *budgetv1.CallEstimate {
 		PriceVersion:    e.PriceVersion,
 		Encoding:        string(e.Encoding),
 		Provider:        e.Provider,
+		Input:           figuresOut(e.Input),
+		Output:          figuresOut(e.Output),
+		Parts:           make([]*budgetv1.EstimatePart, len(e.Parts)),
+	}
+	for i, part := range e.Parts {
+		out.Parts[i] = &budgetv1.EstimatePart{Kind: string(part.Kind), Count: part.Count, Tokens: figuresOut(part.Tokens), Method: part.Method}
 	}
 	if e.Price.Provider != "" { // else the ceiling for unknown models
 		out.CatalogueModel = e.Model
@@ -224,4 +230,8 @@ func estimateOut(e *estimator.Estimate) *budgetv1.CallEstimate {
 		out.Bound = budgetv1.EstimateBound_ESTIMATE_BOUND_EXACT
 	}
 	return out
+}
+
+func figuresOut(f estimator.Figures) *budgetv1.TokenFigures {
+	return &budgetv1.TokenFigures{Floor: int64(f.Floor), Expected: int64(f.Expected), Ceiling: int64(f.Ceiling)}
 }
