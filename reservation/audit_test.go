@@ -119,7 +119,7 @@ func TestAuditRepairsTheEngine(t *testing.T) {
 			t.Errorf("%s %s: %q, want something of %q", c.Account, c.LimitName, c.Gap, what)
 		}
 	}
-	if got := r.metric("budgetd_audit_drift_units"); got <= 0 {
+	if got := r.metric("budgetd_audit_drift", "unit=tokens") + r.metric("budgetd_audit_drift", "unit=nano_usd"); got <= 0 {
 		t.Errorf("a drift of %v is exported", got)
 	}
 	mended := r.audit(reservation.AuditQuery{Repair: true})
@@ -282,6 +282,12 @@ func TestAuditorRuns(t *testing.T) {
 	if level := r.quotaLevel(); level.Used != 171 {
 		t.Errorf("%+v, want 171 used", level)
 	}
+	// Nobody looks at an account that was removed: what was found of it is
+	// forgotten.
+	r.setPolicy(strings.ReplaceAll(auditedPolicy, "  acme: {plan: pro}\n", ""))
+	r.eventually("the removed account's gaps are forgotten", func() bool {
+		return r.metric("budgetd_audit_gaps", "kind=entries") == 0 && r.metric("budgetd_audit_gaps", "kind=row") == 0 && r.metric("budgetd_audit_drift", "unit=tokens") == 0
+	})
 }
 
 // TestFollowBringsWhatWasNeverConfirmed: window W4. A Refund went around the
@@ -324,5 +330,55 @@ func TestFollowBringsWhatWasNeverConfirmed(t *testing.T) {
 	}
 	if hears.count() == 0 {
 		t.Error("the observer did not hear of it")
+	}
+}
+
+// TestAuditGoesOnBesideDamage: an account that can't be read is named, and all
+// others are audited.
+func TestAuditGoesOnBesideDamage(t *testing.T) {
+	t.Parallel()
+	r := newServerRig(t, auditedPolicy)
+	r.traffic("acme")
+	r.settled()
+	client := r.redis.Client(t)
+	keys, err := client.Keys(context.Background(), "*:a:acme").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys of the account: %v, %v", keys, err)
+	}
+	if err := client.Del(context.Background(), keys[0]).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(context.Background(), keys[0], "not a hash", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	report := r.audit(reservation.AuditQuery{})
+	if report.Accounts != 1 || report.Failed != 1 || !slices.Equal(report.FailedAccounts, []string{"acme"}) {
+		t.Errorf("%+v, want globex audited and acme failed", report)
+	}
+	if _, err := reservation.NewAuditor(r.Broker).Audit(context.Background(), reservation.AuditQuery{Account: "acme"}); err == nil {
+		t.Error("an audit of the damaged account alone has no error")
+	}
+}
+
+// TestAuditSaysWhatItLeftOut: more records than are added up, and more rows than
+// are read at once.
+func TestAuditSaysWhatItLeftOut(t *testing.T) {
+	r := newRig(t, auditedPolicy)
+	ask := reservation.Ask{Account: "acme", Labels: map[string]string{"user": "u"}}
+	for range reservation.MaxAuditRecords + 1 {
+		r.reserve(ask)
+	}
+	now := r.clock.Now()
+	for n, row := 0, 0; row <= ledger.MaxAccountUsage; n++ {
+		c := ledger.Closing{Account: "globex", Reservation: [16]byte{1, byte(n)}, Minted: now, ClosedAt: now, Rank: ledger.RankRefunded}
+		for ; len(c.Lines) < ledger.MaxLines && row <= ledger.MaxAccountUsage; row++ {
+			c.Lines = append(c.Lines, ledger.Line{Limit: "gone.01234567", Scope: fmt.Sprint("user=", row), Period: "d2026-01-01", Meter: quota.MeterTokens, Amount: 1})
+		}
+		if _, err := r.ledger.Append(context.Background(), []ledger.Closing{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if report := r.audit(reservation.AuditQuery{}); report.Unsummed != 1 || report.Partial != 1 || report.Gaps != 0 || report.Failed != 0 {
+		t.Errorf("%+v, want one account unsummed and one partial", report)
 	}
 }

@@ -2,6 +2,7 @@ package reservation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -26,10 +28,19 @@ const firstRelook = 200 * time.Millisecond
 // Without Repair nothing is changed but that the engine takes over newer usage
 // rows, as it does all the time.
 //
+// Of all accounts one that can't be read is reported as failed, and the others
+// are audited; one such audit runs at a time, and others wait for it.
+//
 // Errors: *InvalidError, ErrNotFound, ErrUnavailable, ledger errors.
 func (a *Auditor) Audit(ctx context.Context, q AuditQuery) (AuditReport, error) {
 	accounts := []string{q.Account}
 	if q.Account == "" {
+		select {
+		case a.auditing <- struct{}{}:
+			defer func() { <-a.auditing }()
+		case <-ctx.Done():
+			return AuditReport{}, fmt.Errorf("%w: another audit of all accounts is running: %w", ErrUnavailable, ctx.Err())
+		}
 		accounts = slices.Sorted(maps.Keys(a.broker.Policies.Current().Accounts))
 	} else if err := quota.ValidateAccountName(q.Account); err != nil {
 		return AuditReport{}, &InvalidError{Field: "account", Problem: err.Error()}
@@ -62,19 +73,54 @@ type demand struct {
 	open   map[string]*openAudit // accounts that need another look
 }
 
-// openAudit is an account that differs, or where closings wait.
+// openAudit is an account that differs, or where closings wait. Of its looks
+// only the counters that differ are kept.
 type openAudit struct {
 	first, last *look
 }
 
-// forEach does work for several accounts at once, until one fails.
+// onlyFailing drops the counters that do not differ.
+func (l *look) onlyFailing() *look {
+	maps.DeleteFunc(l.counters, func(_ ledger.UsageKey, c *AuditedCounter) bool { return c.gaps == 0 })
+	return l
+}
+
+// forEach does work for several accounts at once. One that fails is noted, and
+// ends the audit when it is the only one, or when nothing answers any more.
 func (d *demand) forEach(ctx context.Context, accounts []string, work func(context.Context, string) error) error {
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(auditWorkers)
 	for _, account := range accounts {
-		workers.Go(func() error { return work(ctx, account) })
+		workers.Go(func() error {
+			err := work(ctx, account)
+			if err == nil || d.query.Account != "" || ctx.Err() != nil || d.auditor.broker.ping(ctx) != nil {
+				return err
+			}
+			d.failed(account, err)
+			return nil
+		})
 	}
 	return workers.Wait()
+}
+
+// ping says whether engine and ledger answer.
+func (b *Broker) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, auditDeadline)
+	defer cancel()
+	return errors.Join(b.Store.Ping(ctx), b.Ledger.Ping(ctx))
+}
+
+// failed notes an account that can't be audited.
+func (d *demand) failed(account string, err error) {
+	d.auditor.broker.metrics.audit.failed.Inc()
+	d.auditor.broker.config.Logger.Warn("an account can't be audited", "account", account, "error", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, account)
+	d.report.Failed++
+	if len(d.report.FailedAccounts) < MaxFailedAccounts {
+		d.report.FailedAccounts = append(d.report.FailedAccounts, account)
+	}
 }
 
 // first looks at an account for the first time. Most are done with that.
@@ -93,6 +139,7 @@ func (d *demand) first(ctx context.Context, account string) error {
 	if d.open == nil {
 		d.open = map[string]*openAudit{}
 	}
+	l.onlyFailing()
 	d.open[account] = &openAudit{first: l, last: l}
 	return nil
 }
@@ -143,7 +190,7 @@ func (d *demand) again(ctx context.Context, account string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.open[account].last = l
+	d.open[account].last = l.onlyFailing()
 	return nil
 }
 
@@ -222,6 +269,7 @@ func (d *demand) list(to []AuditedCounter, c *AuditedCounter) []AuditedCounter {
 func (d *demand) finish() AuditReport {
 	r := d.report
 	r.Waiting += d.auditor.broker.spooled()
+	slices.Sort(r.FailedAccounts)
 	for _, list := range [][]AuditedCounter{d.gaps, d.rest} {
 		slices.SortFunc(list, func(x, y AuditedCounter) int { return x.UsageKey.Compare(y.UsageKey) })
 		fits := min(len(list), MaxAuditReport-len(r.Counters))

@@ -3,6 +3,7 @@ package reservation
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -45,7 +46,7 @@ func (c *AuditedCounter) compare(summed bool) (gaps auditGaps) {
 	if summed && c.Held != c.HeldRecords {
 		gaps.add(gapHeld)
 	}
-	if summed && c.Unposted != c.UnpostedRecord {
+	if summed && c.Unposted != c.UnpostedRecords {
 		gaps.add(gapUnposted)
 	}
 	return gaps
@@ -66,7 +67,7 @@ func (c *AuditedCounter) drift(gaps auditGaps) float64 {
 	sum := 0.0
 	for kind, pair := range [gapKinds][2]quota.Amount{
 		gapEntries: {c.Entries, c.Row}, gapRow: {c.Used, countable(c.Row)},
-		gapHeld: {c.Held, c.HeldRecords}, gapUnposted: {c.Unposted, c.UnpostedRecord},
+		gapHeld: {c.Held, c.HeldRecords}, gapUnposted: {c.Unposted, c.UnpostedRecords},
 	} {
 		if gaps.has(gapKind(kind)) {
 			sum += math.Abs(float64(pair[0]) - float64(pair[1]))
@@ -77,33 +78,78 @@ func (c *AuditedCounter) drift(gaps auditGaps) float64 {
 
 // describe puts what differs into words.
 func (c *AuditedCounter) describe(gaps auditGaps) string {
+	show := func(amount quota.Amount) string {
+		if c.Meter == quota.MeterCost {
+			return quota.NanoUSD(amount).String()
+		}
+		return strconv.FormatInt(int64(amount), 10)
+	}
 	var parts []string
 	if gaps.has(gapEntries) {
-		parts = append(parts, fmt.Sprintf("the usage row says %d and its entries add up to %d", c.Row, c.Entries))
+		parts = append(parts, fmt.Sprintf("the usage row says %s and its entries add up to %s", show(c.Row), show(c.Entries)))
 	}
 	if gaps.has(gapRow) {
 		switch {
 		case c.EngineVersion > c.Version:
-			parts = append(parts, fmt.Sprintf("the engine has seen version %d of the usage row (%d used) and the ledger has version %d (%d): the ledger was rolled back", c.EngineVersion, c.Used, c.Version, c.Row))
+			parts = append(parts, fmt.Sprintf("the engine has seen version %d of the usage row (%s used) and the ledger has version %d (%s): the ledger was rolled back", c.EngineVersion, show(c.Used), c.Version, show(c.Row)))
 		case c.EngineVersion < c.Version:
-			parts = append(parts, fmt.Sprintf("the engine does not take over version %d of the usage row (%d used) and stays at version %d (%d)", c.Version, c.Row, c.EngineVersion, c.Used))
+			parts = append(parts, fmt.Sprintf("the engine does not take over version %d of the usage row (%s used) and stays at version %d (%s)", c.Version, show(c.Row), c.EngineVersion, show(c.Used)))
 		default:
-			parts = append(parts, fmt.Sprintf("the engine counts %d used and the usage row says %d, both at version %d", c.Used, c.Row, c.Version))
+			parts = append(parts, fmt.Sprintf("the engine counts %s used and the usage row says %s, both at version %d", show(c.Used), show(c.Row), c.Version))
 		}
 	}
 	if gaps.has(gapHeld) {
-		parts = append(parts, fmt.Sprintf("the engine counts %d held and its records add up to %d", c.Held, c.HeldRecords))
+		parts = append(parts, fmt.Sprintf("the engine counts %s held and its records add up to %s", show(c.Held), show(c.HeldRecords)))
 	}
 	if gaps.has(gapUnposted) {
-		parts = append(parts, fmt.Sprintf("the engine counts %d unposted and its records add up to %d", c.Unposted, c.UnpostedRecord))
+		parts = append(parts, fmt.Sprintf("the engine counts %s unposted and its records add up to %s", show(c.Unposted), show(c.UnpostedRecords)))
 	}
 	return strings.Join(parts, "; ")
 }
 
+// driftUnit is the unit of a difference, as metrics tell units apart: amounts of
+// several can't be added up.
+type driftUnit uint8
+
+const (
+	nanoUSD driftUnit = iota
+	tokens
+	requests
+	otherUnit // of all other meters
+	driftUnits
+)
+
+// String returns the unit as metrics show it.
+func (u driftUnit) String() string {
+	return [driftUnits]string{"nano_usd", "tokens", "requests", "other"}[u]
+}
+
+func driftUnitOf(meter quota.Meter) driftUnit {
+	switch meter {
+	case quota.MeterCost:
+		return nanoUSD
+	case quota.MeterTokens, quota.MeterInputTokens, quota.MeterOutputTokens:
+		return tokens
+	case quota.MeterRequests:
+		return requests
+	}
+	return otherUnit
+}
+
 // accountGaps is what the latest look at an account found.
 type accountGaps struct {
-	stand [gapKinds]int     // gaps that no repair has closed
-	drift [gapKinds]float64 // before repairs
+	stand [gapKinds]int                 // gaps that no repair has closed
+	drift [gapKinds][driftUnits]float64 // before repairs
+}
+
+// add adds what another look found, times 1 or -1.
+func (g *accountGaps) add(other *accountGaps, times int) {
+	for kind := range gapKinds {
+		g.stand[kind] += times * other.stand[kind]
+		for unit := range driftUnits {
+			g.drift[kind][unit] += float64(times) * other.drift[kind][unit]
+		}
+	}
 }
 
 func (g *accountGaps) empty() bool { return *g == accountGaps{} }
@@ -117,6 +163,7 @@ type auditFindings struct {
 
 	mu    sync.Mutex
 	found map[string]accountGaps // the latest look at each account with gaps
+	sum   accountGaps            // of found
 }
 
 // report takes over what a look at an account found of some kinds, and exports
@@ -132,23 +179,51 @@ func (f *auditFindings) report(account string, seen accountGaps, kinds ...gapKin
 	if all == before {
 		return false
 	}
-	if all.empty() {
-		delete(f.found, account)
-	} else if _, known := f.found[account]; known || len(f.found) < maxFound {
-		f.found[account] = all
+	f.set(account, &all)
+	f.export()
+	return true
+}
+
+// set takes over what was found of an account.
+func (f *auditFindings) set(account string, all *accountGaps) {
+	before, known := f.found[account]
+	if known {
+		f.sum.add(&before, -1)
 	}
-	var sum accountGaps
-	for _, g := range f.found {
+	switch {
+	case all.empty():
+		delete(f.found, account)
+	case known || len(f.found) < maxFound:
+		f.found[account] = *all
+		f.sum.add(all, 1)
+	}
+	if len(f.found) == 0 {
+		f.sum = accountGaps{} // without what rounding left
+	}
+}
+
+// export shows the sums.
+func (f *auditFindings) export() {
+	for kind := range gapKinds {
+		f.metrics.gaps.WithLabelValues(kind.String()).Set(float64(f.sum.stand[kind]))
+	}
+	for unit := range driftUnits {
+		drift := 0.0
 		for kind := range gapKinds {
-			sum.stand[kind] += g.stand[kind]
-			sum.drift[kind] += g.drift[kind]
+			drift += f.sum.drift[kind][unit]
+		}
+		f.metrics.drift.WithLabelValues(unit.String()).Set(drift)
+	}
+}
+
+// keep forgets accounts that are not known any more: nobody looks at them again.
+func (f *auditFindings) keep(known func(account string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for account := range f.found {
+		if !known(account) {
+			f.set(account, &accountGaps{})
 		}
 	}
-	drift := 0.0
-	for kind := range gapKinds {
-		f.metrics.gaps.WithLabelValues(kind.String()).Set(float64(sum.stand[kind]))
-		drift += sum.drift[kind]
-	}
-	f.metrics.drift.Set(drift)
-	return true
+	f.export()
 }

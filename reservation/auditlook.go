@@ -129,7 +129,7 @@ func (a *Auditor) askEngine(ctx context.Context, known *auditedQuotas, l *look, 
 				c = &AuditedCounter{UsageKey: key}
 				l.counters[key] = c
 			}
-			c.Held, c.HeldRecords, c.Unposted, c.UnpostedRecord = seen.Held, seen.HeldSum, seen.Unposted, seen.UnpostedSum
+			c.Held, c.HeldRecords, c.Unposted, c.UnpostedRecords = seen.Held, seen.HeldSum, seen.Unposted, seen.UnpostedSum
 			c.Repaired = c.Repaired || seen.Repaired
 			if c.InEngine = seen.Seeded; seen.Seeded {
 				c.Used, c.EngineVersion = seen.Used, seen.Version

@@ -8,7 +8,7 @@ import (
 // auditMetrics are those of the Auditors of one broker.
 type auditMetrics struct {
 	gaps     *prometheus.GaugeVec
-	drift    prometheus.Gauge
+	drift    *prometheus.GaugeVec
 	checked  prometheus.Counter
 	repaired *prometheus.CounterVec
 	failed   prometheus.Counter
@@ -22,8 +22,8 @@ func newAuditMetrics(f promauto.Factory) auditMetrics {
 	}
 	m := auditMetrics{
 		gaps: f.NewGaugeVec(prometheus.GaugeOpts{Name: "budgetd_audit_gaps", Help: "Counters and usage rows that differ and could not be repaired, at the latest look at each account, by what differs: entries (row and its entries), row (engine and row), held or unposted (engine's counter and its records)."}, []string{"kind"}),
-		drift: f.NewGauge(prometheus.GaugeOpts{Name: "budgetd_audit_drift_units",
-			Help: "Sum of the absolute differences, in the units of their meters, that the latest look at each account found at its second look, before repairs."}),
+		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "budgetd_audit_drift",
+			Help: "Sum of the absolute differences that the latest look at each account found at its second look, before repairs, by the unit of the meter: nano_usd (cost), tokens, requests, or other for all other meters."}, []string{"unit"}),
 		checked: counter("checked_total", "Counters and usage rows that were compared."),
 		repaired: f.NewCounterVec(prometheus.CounterOpts{Name: "budgetd_audit_repaired_total",
 			Help: "Differences that were repaired in the engine, by what differed."}, []string{"kind"}),
@@ -34,6 +34,9 @@ func newAuditMetrics(f promauto.Factory) auditMetrics {
 	for kind := range gapKinds {
 		m.gaps.WithLabelValues(kind.String())
 		m.repaired.WithLabelValues(kind.String())
+	}
+	for unit := range driftUnits {
+		m.drift.WithLabelValues(unit.String())
 	}
 	return m
 }

@@ -24,7 +24,7 @@ type AuditedCounter struct {
 	Held           quota.Amount
 	Unposted       quota.Amount
 	HeldRecords    quota.Amount // what the engine's records add up to
-	UnpostedRecord quota.Amount
+	UnpostedRecords quota.Amount
 
 	Gap      string // what differs, for people; "" when nothing does
 	Repaired bool
@@ -44,7 +44,13 @@ type AuditReport struct {
 	LeftOut  int // of the counters asked for, those that did not fit into Counters
 	Unsummed int // accounts with more than MaxAuditRecords records: their held and unposted sums were not compared
 	Partial  int // accounts with more usage rows than are read at once: the rest was not compared with the engine
+
+	Failed         int      // accounts that could not be read, of an audit of all
+	FailedAccounts []string // their names, at most MaxFailedAccounts
 }
+
+// MaxFailedAccounts bounds the names in one AuditReport.
+const MaxFailedAccounts = 100
 
 // MaxAuditReport bounds the counters that one AuditReport lists; those with a
 // gap come first.
@@ -68,13 +74,14 @@ type AuditQuery struct {
 // the ledger: a row that is not the sum of its entries, or that is older than
 // what the engine has seen, is reported and left to people.
 type Auditor struct {
-	broker *Broker
-	feed   feed
+	broker   *Broker
+	feed     feed
+	auditing chan struct{} // has room for the one audit of all accounts
 }
 
 // NewAuditor makes an Auditor that uses the broker's engine and ledger.
 func NewAuditor(b *Broker) *Auditor {
-	return &Auditor{broker: b, feed: feed{untold: map[ledger.UsageKey]ledger.Usage{}}}
+	return &Auditor{broker: b, feed: feed{untold: map[ledger.UsageKey]ledger.Usage{}}, auditing: make(chan struct{}, 1)}
 }
 
 // Pauses of a background audit.

@@ -77,6 +77,8 @@ func (a *Auditor) walk(ctx context.Context) {
 			}
 			news.note(ctx, a.lookAgain(ctx, suspects[0]))
 		}
+		known := b.Policies.Current().Accounts
+		b.audited.keep(func(account string) bool { _, is := known[account]; return is })
 		b.metrics.audit.round.Set(float64(b.config.Now().Unix()))
 		if !pause(ctx, shortestRound-time.Since(began)) {
 			return
@@ -210,7 +212,7 @@ func (a *Auditor) mend(ctx context.Context, l *look, stand map[*AuditedCounter]a
 
 func (g *accountGaps) addDrift(c *AuditedCounter, gaps auditGaps) {
 	for kind := range gapKinds {
-		g.drift[kind] += c.drift(gaps & (1 << kind))
+		g.drift[kind][driftUnitOf(c.Meter)] += c.drift(gaps & (1 << kind))
 	}
 }
 

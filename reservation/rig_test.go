@@ -157,7 +157,10 @@ func (s *swappedStore) Levels(ctx context.Context, account string, holds []reser
 	return s.current().Levels(ctx, account, holds)
 }
 
-func (s *swappedStore) Ping(ctx context.Context) error { return s.current().Ping(ctx) }
+func (s *swappedStore) Ping(ctx context.Context) error {
+	_, err := carried(s, func(e reservation.Store) (none struct{}, err error) { return none, e.Ping(ctx) })
+	return err
+}
 
 func (s *swappedStore) Close() error { return s.current().Close() }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -27,7 +28,9 @@ A difference counts when it is still there at a second look.
 say. The ledger itself is never changed: a row that is not the sum of its
 entries is left to people.
 
-Exit code 0 when there is no gap, 1 when there is one.`,
+Exit code 0 when everything was compared and there is no gap, 1 when there is
+one, and 75 when there is none in what could be compared: closings wait for the
+ledger, or an account could not be compared in full.`,
 		Example: `  budgetd audit
   budgetd audit --account acme --all
   budgetd audit --repair`,
@@ -43,14 +46,19 @@ Exit code 0 when there is no gap, 1 when there is one.`,
 			}
 			m := answer.Msg
 			if wantsJSON(cmd, to.json, s.out) {
-				err = printJSON(s.out, m)
+				err = printWholeJSON(s.out, m)
 			} else {
 				showAudit(s, m)
 			}
-			if err == nil && m.Gaps > 0 {
-				err = &exit{code: exitFailed}
+			switch {
+			case err != nil:
+				return err
+			case m.Gaps > 0:
+				return &exit{code: exitFailed}
+			case m.Waiting > 0 || m.Unsummed > 0 || m.Partial > 0 || m.Failed > 0:
+				return &exit{code: exitTryLater}
 			}
-			return err
+			return nil
 		},
 	}
 	to.addFlags(cmd)
@@ -77,6 +85,8 @@ func showAudit(s streams, m *budgetv1.AuditResponse) {
 			}
 			gap := c.Gap
 			switch {
+			case c.Repaired && gap != "":
+				gap = "repaired in part; " + gap
 			case c.Repaired:
 				gap = "repaired"
 			case gap == "":
@@ -95,6 +105,12 @@ func showAudit(s streams, m *budgetv1.AuditResponse) {
 	if m.Partial > 0 {
 		fmt.Fprintf(s.err, "%d accounts have too many usage rows to compare all of them with the engine\n", m.Partial)
 	}
+	if m.Failed > 0 {
+		fmt.Fprintf(s.err, "%d accounts can't be read: %s\n", m.Failed, strings.Join(m.FailedAccounts, ", "))
+	}
 	fmt.Fprintf(s.out, "%d counters of %d accounts compared; %d gaps, %d repaired, %d closings wait for the ledger\n",
 		m.Checked, m.Accounts, m.Gaps, m.Repaired, m.Waiting)
+	if m.Gaps > 0 {
+		fmt.Fprintln(s.err, `what --repair leaves is for people: see "Audits" in docs/operations.md`)
+	}
 }

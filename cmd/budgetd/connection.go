@@ -94,7 +94,17 @@ func (c *connection) explain(err error) error {
 
 // printJSON prints a message as the API's own JSON, one line.
 func printJSON(out io.Writer, message proto.Message) error {
-	text, err := protojson.Marshal(message)
+	return printJSONBy(protojson.MarshalOptions{}, out, message)
+}
+
+// printWholeJSON prints fields that are zero, too: for answers in which 0 is the
+// news.
+func printWholeJSON(out io.Writer, message proto.Message) error {
+	return printJSONBy(protojson.MarshalOptions{EmitDefaultValues: true}, out, message)
+}
+
+func printJSONBy(options protojson.MarshalOptions, out io.Writer, message proto.Message) error {
+	text, err := options.Marshal(message)
 	if err != nil {
 		return err
 	}

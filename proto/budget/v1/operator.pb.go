@@ -436,9 +436,13 @@ type AuditResponse struct {
 	Unsummed int64 `protobuf:"varint,8,opt,name=unsummed,proto3" json:"unsummed,omitempty"`
 	// How many accounts have so many usage rows that a part of them was not
 	// compared with the engine.
-	Partial       int64 `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Partial int64 `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
+	// How many accounts could not be read, of an audit of all.
+	Failed int64 `protobuf:"varint,10,opt,name=failed,proto3" json:"failed,omitempty"`
+	// Their names: at most 100.
+	FailedAccounts []string `protobuf:"bytes,11,rep,name=failed_accounts,json=failedAccounts,proto3" json:"failed_accounts,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AuditResponse) Reset() {
@@ -532,6 +536,20 @@ func (x *AuditResponse) GetPartial() int64 {
 		return x.Partial
 	}
 	return 0
+}
+
+func (x *AuditResponse) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetFailedAccounts() []string {
+	if x != nil {
+		return x.FailedAccounts
+	}
+	return nil
 }
 
 // AuditedCounter is one quota counter or usage row in an audit. Amounts are in
@@ -811,7 +829,7 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"\fAuditRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x16\n" +
 	"\x06repair\x18\x02 \x01(\bR\x06repair\x12\x10\n" +
-	"\x03all\x18\x03 \x01(\bR\x03all\"\xa1\x02\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\"\xe2\x02\n" +
 	"\rAuditResponse\x12\x1a\n" +
 	"\baccounts\x18\x01 \x01(\x03R\baccounts\x12\x18\n" +
 	"\achecked\x18\x02 \x01(\x03R\achecked\x12\x12\n" +
@@ -821,7 +839,10 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"\bcounters\x18\x06 \x03(\v2\x19.budget.v1.AuditedCounterR\bcounters\x12#\n" +
 	"\rmore_counters\x18\a \x01(\x03R\fmoreCounters\x12\x1a\n" +
 	"\bunsummed\x18\b \x01(\x03R\bunsummed\x12\x18\n" +
-	"\apartial\x18\t \x01(\x03R\apartial\"\xcb\x02\n" +
+	"\apartial\x18\t \x01(\x03R\apartial\x12\x16\n" +
+	"\x06failed\x18\n" +
+	" \x01(\x03R\x06failed\x12'\n" +
+	"\x0ffailed_accounts\x18\v \x03(\tR\x0efailedAccounts\"\xcb\x02\n" +
 	"\x0eAuditedCounter\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x19\n" +

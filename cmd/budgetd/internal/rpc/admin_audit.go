@@ -29,6 +29,7 @@ func (a *admin) Audit(ctx context.Context, request *connect.Request[budgetv1.Aud
 		Accounts: int64(report.Accounts), Checked: int64(report.Checked), Gaps: int64(report.Gaps), Repaired: int64(report.Repaired),
 		Waiting: int64(report.Waiting), MoreCounters: int64(report.LeftOut),
 		Unsummed: int64(report.Unsummed), Partial: int64(report.Partial),
+		Failed: int64(report.Failed), FailedAccounts: report.FailedAccounts,
 	}
 	for i := range report.Counters {
 		answer.Counters = append(answer.Counters, auditedOut(&report.Counters[i]))
@@ -44,7 +45,7 @@ func auditedOut(c *reservation.AuditedCounter) *budgetv1.AuditedCounter {
 	if c.InEngine {
 		out.Engine = &budgetv1.EngineCounter{
 			Used: int64(c.Used), Version: c.EngineVersion, Held: int64(c.Held), Unposted: int64(c.Unposted),
-			HeldByRecords: int64(c.HeldRecords), UnpostedByRecords: int64(c.UnpostedRecord),
+			HeldByRecords: int64(c.HeldRecords), UnpostedByRecords: int64(c.UnpostedRecords),
 		}
 	}
 	return out
