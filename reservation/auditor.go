@@ -18,12 +18,12 @@ type AuditedCounter struct {
 	Row       quota.Amount // the usage row
 	Version   int64
 
-	InEngine       bool // the engine has the counter, seeded
-	Used           quota.Amount
-	EngineVersion  int64
-	Held           quota.Amount
-	Unposted       quota.Amount
-	HeldRecords    quota.Amount // what the engine's records add up to
+	InEngine        bool // the engine has the counter, seeded
+	Used            quota.Amount
+	EngineVersion   int64
+	Held            quota.Amount
+	Unposted        quota.Amount
+	HeldRecords     quota.Amount // what the engine's records add up to
 	UnpostedRecords quota.Amount
 
 	Gap      string // what differs, for people; "" when nothing does
