@@ -107,14 +107,16 @@ func (l *Ledger) CheckSums(ctx context.Context, account string) ([]ledger.Mismat
 	}
 	var mismatches []ledger.Mismatch
 	err := l.inRead(ctx, "check an account's sums", func(tx *sql.Tx) (err error) {
+		// Not as one FULL JOIN: SQLite compares each row with each for that.
 		rows, err := tx.QueryContext(ctx, `
-SELECT coalesce(u.id, e.usage_id), u.limit_id, u.scope, u.period, u.meter,
-	coalesce(u.used, 0), coalesce(u.version, 0), coalesce(e.amount, 0)
-FROM (SELECT * FROM usage WHERE account = ?1) u
-FULL JOIN (SELECT usage_id, sum(amount) AS amount FROM entries WHERE account = ?1 GROUP BY usage_id) e
-	ON e.usage_id = u.id
-WHERE u.id IS NULL OR u.used <> coalesce(e.amount, 0)
-ORDER BY u.limit_id NULLS LAST, u.scope, u.meter, u.period`, account)
+WITH sums AS MATERIALIZED (SELECT usage_id, sum(amount) AS amount FROM entries WHERE account = ?1 GROUP BY usage_id)
+SELECT u.id, u.limit_id AS limit_id, u.scope AS scope, u.period AS period, u.meter AS meter, u.used, u.version, coalesce(e.amount, 0)
+FROM usage u LEFT JOIN sums e ON e.usage_id = u.id
+WHERE u.account = ?1 AND u.used <> coalesce(e.amount, 0)
+UNION ALL
+SELECT e.usage_id, NULL, NULL, NULL, NULL, 0, 0, e.amount
+FROM sums e WHERE NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = e.usage_id AND u.account = ?1)
+ORDER BY limit_id NULLS LAST, scope, meter, period`, account)
 		if err != nil {
 			return err
 		}
