@@ -66,7 +66,11 @@ func (l *Ledger) AccountUsage(ctx context.Context, account, period string, limit
 		return nil, err
 	}
 	defer l.calls.Done()
-	rows, err := l.pool.Query(ctx, selectAccountUsage, account, period, limit)
+	query, arguments := selectAccountUsage, []any{account, limit}
+	if period != "" {
+		query, arguments = selectPeriodUsage, []any{account, period, limit}
+	}
+	rows, err := l.pool.Query(ctx, query, arguments...)
 	if err != nil {
 		return nil, wrap("read an account's usage", err)
 	}

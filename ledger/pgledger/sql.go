@@ -26,6 +26,8 @@ var (
 	selectUsage string
 	//go:embed sql/select_account_usage.sql
 	selectAccountUsage string
+	//go:embed sql/select_period_usage.sql
+	selectPeriodUsage string
 	//go:embed sql/select_mismatches.sql
 	selectMismatches string
 	//go:embed sql/insert_changes.sql

@@ -58,10 +58,12 @@ func (l *Ledger) AccountUsage(ctx context.Context, account, period string, limit
 	}
 	usage := []ledger.Usage{}
 	err := l.inRead(ctx, "read an account's usage", func(tx *sql.Tx) (err error) {
-		rows, err := tx.QueryContext(ctx, `
-SELECT limit_id, scope, period, meter, used, version FROM usage
-WHERE account = ?1 AND (?2 = '' OR period = ?2)
-ORDER BY limit_id, scope, meter, period LIMIT ?3`, account, period, limit)
+		const columns = `SELECT limit_id, scope, period, meter, used, version FROM usage `
+		query, arguments := columns+`WHERE account = ? ORDER BY limit_id, scope, meter, period LIMIT ?`, []any{account, limit}
+		if period != "" { // in the order of the index: no more is read than returned
+			query, arguments = columns+`WHERE account = ? AND period = ? ORDER BY limit_id, scope, meter LIMIT ?`, []any{account, period, limit}
+		}
+		rows, err := tx.QueryContext(ctx, query, arguments...)
 		if err != nil {
 			return err
 		}

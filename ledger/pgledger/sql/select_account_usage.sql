@@ -1,6 +1,6 @@
--- Usage rows of one account, in one period or in all.
+-- Usage rows of one account in all periods.
 SELECT limit_id, scope, period, meter, used, version
   FROM usage
- WHERE account = $1 AND ($2 = '' OR period = $2)
+ WHERE account = $1
  ORDER BY limit_id, scope, meter, period
- LIMIT $3
+ LIMIT $2
