@@ -213,6 +213,7 @@ func (t *tally) readCall(call Call, model Model) error {
 		if err != nil {
 			return err
 		}
+		t.asks(call.ProviderRequest)
 		return t.read(f, call.ProviderRequest, model.Mode)
 	case t.count == nil:
 		return nil
@@ -297,8 +298,10 @@ func (e *Estimate) output(call Call, model Model, t *tally) error {
 	return nil
 }
 
-// price forms the worst case: all input at the dearest class that the call can
-// meet, all output at the dearer of output and reasoning, rounded up once.
+// price forms the worst case: each part of the input at the dearest class that
+// it can meet, all output at the dearest that the call can be answered in,
+// rounded up once. A tier or a speed that the call asks for may be served or
+// not, so the dearer price counts.
 //
 // Input can be dearer than its price only where it is written to a cache. An
 // Anthropic body that has no cache_control writes nothing; one with it is
@@ -306,17 +309,35 @@ func (e *Estimate) output(call Call, model Model, t *tally) error {
 // default cache life is assumed, which is what providers that cache by
 // themselves charge.
 func (e *Estimate) price(model Model, t *tally) error {
-	rates := model.Price.RatesFor(e.Input.Ceiling)
-	input := rates.Input
+	rates := model.Price.RatesFor(e.Input.Ceiling).dearest(model.Price.RatesServed(e.Input.Ceiling, t.tier, t.speed))
+	var written PerMillion
 	switch t.cacheWrite {
 	case cacheWriteUnknown, cacheWriteDefault:
-		input = max(input, rates.CacheWrite)
+		written = rates.CacheWrite
 	case cacheWrite1h:
-		input = max(input, rates.CacheWrite, rates.CacheWrite1h)
+		written = max(rates.CacheWrite, rates.CacheWrite1h)
 	}
 	var total sum
-	total.addTokens(e.Input.Ceiling, input)
-	total.addTokens(e.Output.Ceiling, max(rates.Output, rates.Reasoning))
+	for _, part := range e.Parts {
+		rate := rates.Input
+		switch part.Kind {
+		case KindImages, KindPages:
+			rate = max(rates.Input, rates.InputImage)
+		case KindAudio:
+			rate = rates.InputAudio
+		case KindVideo, KindStored:
+			rate = max(rates.Input, rates.InputImage, rates.InputAudio, rates.InputVideo)
+		}
+		total.addTokens(part.Tokens.Ceiling, max(rate, written))
+	}
+	output := max(rates.Output, rates.Reasoning)
+	if t.makesAudio {
+		output = max(output, rates.OutputAudio)
+	}
+	if t.makesImages {
+		output = max(output, rates.OutputImage)
+	}
+	total.addTokens(e.Output.Ceiling, output)
 	var err error
 	e.Cost, err = total.roundedUp()
 	return err

@@ -83,6 +83,29 @@ func (t *tally) read(f format, body map[string]any, mode Mode) error {
 	}
 }
 
+// asks notes what a body asks for that decides prices: the tier, the speed, and
+// answers other than text.
+func (t *tally) asks(body map[string]any) {
+	u := usageReader{}
+	u.served(body)
+	t.speed = u.use.Speed
+	if u.use.Tier != "standard_only" { // Anthropic's name of the usual one
+		t.tier = u.use.Tier
+	}
+	config, _ := body["generationConfig"].(map[string]any)
+	if config == nil {
+		config, _ = body["generation_config"].(map[string]any)
+	}
+	for _, value := range []any{body["modalities"], config["responseModalities"], config["response_modalities"]} {
+		list, _ := value.([]any)
+		for _, item := range list {
+			name, _ := item.(string)
+			t.makesAudio = t.makesAudio || strings.EqualFold(name, "audio")
+			t.makesImages = t.makesImages || strings.EqualFold(name, "image")
+		}
+	}
+}
+
 // rest counts every field that is neither read elsewhere nor known to carry no
 // input by its JSON text: a field that a provider adds later is never free.
 func (t *tally) rest(body map[string]any, known map[string]bool) error {

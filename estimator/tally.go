@@ -31,6 +31,10 @@ type tally struct {
 	// cacheWrite says what the body asks of the provider's prompt cache.
 	cacheWrite cacheWrite
 
+	tier, speed string // as asked for; "" for the usual ones
+	makesAudio  bool   // the answer may be sound
+	makesImages bool   // the answer may have pictures
+
 	maxOutput *quota.Tokens // as stated
 	choices   int64         // as stated; 0 not
 	prompts   int64         // separate prompts of one request, each with its own choices; 0 is 1
@@ -292,4 +296,20 @@ func inRange(n int64) (int64, error) {
 		return 0, errOutOfRange
 	}
 	return n, nil
+}
+
+// asFloat reads a number from what JSON decoders make of one.
+func asFloat(value any) (float64, bool) {
+	switch v := value.(type) {
+	case float64:
+		return v, !math.IsNaN(v)
+	case int:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case json.Number:
+		f, err := strconv.ParseFloat(string(v), 64)
+		return f, err == nil
+	}
+	return 0, false
 }

@@ -43,7 +43,7 @@ func (u Usage) reported(price *estimator.Price) (report, error) {
 		if err != nil {
 			return report{}, &InvalidError{Field: "usage.provider_usage", Problem: err.Error()}
 		}
-		use = &estimator.Use{Tokens: normal}
+		use = &normal
 	}
 	if use == nil {
 		return reported, nil

@@ -128,11 +128,11 @@ func spendCall(call *budgetv1.KnownLlmCall, spend *reservation.Spend) error {
 	}
 	spend.Model, spend.Provider, spend.Use = call.Model, call.Provider, useIn(call.Tokens)
 	if usage != nil {
-		classes, err := estimator.NormalizeUsage(call.Provider, usage)
+		use, err := estimator.NormalizeUsage(call.Provider, usage)
 		if err != nil {
 			return err
 		}
-		spend.Use = &estimator.Use{Tokens: classes}
+		spend.Use = &use
 	}
 	return nil
 }
