@@ -28,6 +28,11 @@
 // names, such as a file or an earlier answer, is at most what the model reads.
 // [Estimate.Exact] is true only where the three figures are one.
 //
+// # What a call used
+//
+// [NormalizeUsage] reads a provider's usage object, and [Stream] the events of a
+// streamed answer, as they pass by.
+//
 // # What is refused
 //
 // An estimate must not be too low, so input whose size can't be bounded from

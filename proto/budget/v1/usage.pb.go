@@ -38,10 +38,12 @@ type Usage struct {
 	// output_tokens and cost follow from it, cost by the prices that the
 	// reservation pinned. Absent: not stated.
 	Tokens *TokenClasses `protobuf:"bytes,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// The usage object of the provider's answer, as it was received. The broker
-	// maps it to token classes. provider must be set. Absent: not stated.
+	// The usage object of the provider's answer, as it was received, or the whole
+	// answer, whose service tier then counts too. The broker maps it to token
+	// classes. provider must be set. Absent: not stated.
 	ProviderUsage *structpb.Struct `protobuf:"bytes,3,opt,name=provider_usage,json=providerUsage,proto3" json:"provider_usage,omitempty"`
-	// Whose format provider_usage has: "openai", "anthropic" or "gemini".
+	// Whose format provider_usage has: "openai", "anthropic", "gemini", "bedrock",
+	// or a provider that serves OpenAI's format, such as "groq".
 	// Required with provider_usage, refused without it.
 	Provider      string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
 	unknownFields protoimpl.UnknownFields

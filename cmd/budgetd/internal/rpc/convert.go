@@ -149,7 +149,7 @@ func usageObjectIn(at, provider string, usage *structpb.Struct) (map[string]any,
 	case usage == nil:
 		return nil, nil
 	case provider == "":
-		return nil, invalid(&budgetv1.InvalidField{Field: at + ".provider", Problem: "is missing beside providerUsage", Bound: `whose usage object it is: "openai", "anthropic" or "gemini"`})
+		return nil, invalid(&budgetv1.InvalidField{Field: at + ".provider", Problem: "is missing beside providerUsage", Bound: `whose usage object it is: "openai", "anthropic", "gemini" or "bedrock"`})
 	}
 	return usage.AsMap(), nil
 }
