@@ -101,7 +101,7 @@ func newNode(t *testing.T, r *serverRig, url string) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { engine.Close() })
-	books, err := pgledger.New(context.Background(), r.pool, r.clock.Now())
+	books, err := pgledger.New(context.Background(), pgledger.Pools{Main: r.pool}, r.clock.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func newServerRig(tb testing.TB, policyYAML string, redisArgs ...string) *server
 		tb.Fatal(err)
 	}
 	tb.Cleanup(r.pool.Close)
-	books, err := pgledger.New(context.Background(), r.pool, r.clock.Now())
+	books, err := pgledger.New(context.Background(), pgledger.Pools{Main: r.pool}, r.clock.Now())
 	if err != nil {
 		tb.Fatal(err)
 	}

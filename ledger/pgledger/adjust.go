@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/internal/posting"
@@ -13,8 +14,8 @@ import (
 )
 
 // inWrite runs do in a transaction like that of an Append.
-func (l *Ledger) inWrite(ctx context.Context, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, do)
+func inWrite(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, do)
 }
 
 // Adjust implements [ledger.Adjuster].
@@ -35,7 +36,7 @@ func (l *Ledger) Adjust(ctx context.Context, a ledger.Adjustment) (ledger.Usage,
 	var posted bool
 	write := func() error {
 		e := extra{}
-		err := l.inWrite(ctx, func(tx pgx.Tx) (err error) {
+		err := inWrite(ctx, l.pool, func(tx pgx.Tx) (err error) {
 			usage, posted, err = e.adjust(ctx, tx, &l.labels, &a)
 			return err
 		})

@@ -34,7 +34,7 @@ func (l *Ledger) Closings(ctx context.Context, q ledger.ClosingsQuery) (ledger.C
 	}
 	defer l.calls.Done()
 	var page ledger.ClosingsPage
-	err = l.inSnapshot(ctx, func(tx pgx.Tx) error {
+	err = inSnapshot(ctx, l.aside, func(tx pgx.Tx) error {
 		months, err := monthsOf(ctx, tx, q, after.Month)
 		if err != nil {
 			return err

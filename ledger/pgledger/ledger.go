@@ -16,6 +16,7 @@ import (
 // Ledger is the engine on PostgreSQL. It is safe for concurrent use.
 type Ledger struct {
 	pool    *pgxpool.Pool
+	aside   *pgxpool.Pool // see Pools
 	months  months
 	labels  labelSets
 	careful atomic.Int64 // Appends that will not bet on new closings
@@ -27,16 +28,30 @@ type Ledger struct {
 
 var _ ledger.Ledger = (*Ledger)(nil)
 
-// New returns a ledger in the database that the pool leads to, which must be a
+// Pools are the connections of a ledger, all to one database. They stay the
+// caller's, who closes them after the ledger.
+type Pools struct {
+	// Main is what closings are appended on.
+	Main *pgxpool.Pool
+	// Aside is what takes seconds: reports, walks through closings, sums of
+	// entries and repricing. However many of them there are, closings do not
+	// wait for their connections. nil: Main.
+	Aside *pgxpool.Pool
+}
+
+// New returns a ledger in the database that the pools lead to, which must be a
 // primary with the schema of package migrations. It makes the partitions of
 // this month and the next two if they are missing. now is the instant whose
 // month that is.
 //
-// The pool stays the caller's, who closes it after the ledger. An Append is
-// only as durable as the pool's sessions say: New refuses a database in which
-// synchronous_commit is off for them.
-func New(ctx context.Context, pool *pgxpool.Pool, now time.Time) (*Ledger, error) {
-	l := &Ledger{pool: pool}
+// An Append is only as durable as the sessions of pools.Main say: New refuses a
+// database in which synchronous_commit is off for them.
+func New(ctx context.Context, pools Pools, now time.Time) (*Ledger, error) {
+	pool := pools.Main
+	l := &Ledger{pool: pool, aside: pools.Aside}
+	if l.aside == nil {
+		l.aside = pool
+	}
 	var standby, waitsForDisk bool
 	err := pool.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('synchronous_commit') <> 'off'`).
 		Scan(&standby, &waitsForDisk)
@@ -88,7 +103,7 @@ func (l *Ledger) Ping(ctx context.Context) error {
 }
 
 // Close waits for the calls under way and refuses those that come later with
-// ledger.ErrClosed. The pool stays open.
+// ledger.ErrClosed. The pools stay open.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	l.closed = true

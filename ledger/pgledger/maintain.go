@@ -55,7 +55,7 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, err error) {
 
 // roll moves deltas into the sums, unless another node is at it.
 func (l *Ledger) roll(ctx context.Context) (rolled int, err error) {
-	err = l.inWrite(ctx, func(tx pgx.Tx) error {
+	err = inWrite(ctx, l.pool, func(tx pgx.Tx) error {
 		var mine bool
 		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtext('budgetd.roll_deltas'))`).Scan(&mine)
 		if err != nil || !mine {

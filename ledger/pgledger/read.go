@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/internal/posting"
@@ -96,7 +97,7 @@ func (l *Ledger) Closing(ctx context.Context, account string, reservation [16]by
 	defer l.calls.Done()
 	k := key{account: account, reservation: reservation, month: ledger.MonthOf(minted)}
 	var found []ledger.Closing
-	err := l.inSnapshot(ctx, func(tx pgx.Tx) (err error) {
+	err := inSnapshot(ctx, l.pool, func(tx pgx.Tx) (err error) {
 		found, err = readClosings(ctx, tx, []*group{{key: k}})
 		return err
 	})
@@ -111,8 +112,8 @@ func (l *Ledger) Closing(ctx context.Context, account string, reservation [16]by
 
 // inSnapshot runs do in one snapshot, so that closings and lines belong
 // together.
-func (l *Ledger) inSnapshot(ctx context.Context, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
+func inSnapshot(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
 }
 
 // readClosings returns the closings of the groups that are there, in order,
@@ -171,7 +172,7 @@ func (l *Ledger) CheckSums(ctx context.Context, account string) ([]ledger.Mismat
 		return nil, err
 	}
 	defer l.calls.Done()
-	rows, err := l.pool.Query(ctx, selectMismatches, account)
+	rows, err := l.aside.Query(ctx, selectMismatches, account)
 	if err != nil {
 		return nil, wrap("check an account's sums", err)
 	}

@@ -44,7 +44,7 @@ const prepareReport = `SELECT pg_is_in_recovery(), set_config('work_mem', '32MB'
 func (l *Ledger) report(ctx context.Context, plan *reporting.Plan) (report []ledger.ReportRow, err error) {
 	// One snapshot, so that parts belong together.
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, l.pool, options, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, l.aside, options, func(tx pgx.Tx) error {
 		var standby bool
 		if err := tx.QueryRow(ctx, prepareReport).Scan(&standby, nil, nil); err != nil {
 			return err

@@ -26,7 +26,7 @@ func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []
 	}
 	defer l.calls.Done()
 	r := newRepricing(c, repricings)
-	err := l.inWrite(ctx, func(tx pgx.Tx) error { return r.run(ctx, tx, &l.labels) })
+	err := inWrite(ctx, l.aside, func(tx pgx.Tx) error { return r.run(ctx, tx, &l.labels) })
 	if err != nil {
 		return nil, 0, wrap(fmt.Sprintf("reprice %d closings", len(repricings)), err)
 	}

@@ -206,12 +206,12 @@ func TestPartitions(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	d := fresh(t)
-	_, err := pgledger.New(t.Context(), d.pool(t, "&synchronous_commit=off"), start)
+	_, err := pgledger.New(t.Context(), pgledger.Pools{Main: d.pool(t, "&synchronous_commit=off")}, start)
 	if err == nil || !strings.Contains(err.Error(), "synchronous_commit") {
 		t.Errorf("synchronous_commit off: error %v", err)
 	}
 	empty := database{servers.FreshDatabase(t)}
-	_, err = pgledger.New(t.Context(), empty.pool(t, ""), start)
+	_, err = pgledger.New(t.Context(), pgledger.Pools{Main: empty.pool(t, "")}, start)
 	if !errors.Is(err, ledger.ErrUnavailable) || !strings.Contains(err.Error(), "budgetd migrate") {
 		t.Errorf("no schema: error %v", err)
 	}
@@ -220,7 +220,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody.Close()
-	_, err = pgledger.New(t.Context(), database{"postgres://postgres@" + nobody.Addr().String() + "/x"}.pool(t, "?sslmode=disable"), start)
+	_, err = pgledger.New(t.Context(), pgledger.Pools{Main: database{"postgres://postgres@" + nobody.Addr().String() + "/x"}.pool(t, "?sslmode=disable")}, start)
 	if !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("nobody listens: error %v", err)
 	}

@@ -74,7 +74,7 @@ func (d database) Open(tb testing.TB) ledger.Ledger {
 
 func open(tb testing.TB, pool *pgxpool.Pool) *pgledger.Ledger {
 	tb.Helper()
-	l, err := pgledger.New(context.Background(), pool, start)
+	l, err := pgledger.New(context.Background(), pgledger.Pools{Main: pool}, start)
 	if err != nil {
 		tb.Fatal(err)
 	}

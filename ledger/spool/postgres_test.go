@@ -38,7 +38,7 @@ func TestPostgresComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	engine, err := pgledger.New(t.Context(), pool, noon)
+	engine, err := pgledger.New(t.Context(), pgledger.Pools{Main: pool}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func newBooks(b *testing.B) books {
 		b.Fatal(err)
 	}
 	b.Cleanup(pool.Close)
-	l, err := pgledger.New(b.Context(), pool, start)
+	l, err := pgledger.New(b.Context(), pgledger.Pools{Main: pool}, start)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func listen(tb testing.TB, dsn, settings string) (*session, *pgxpool.Pool) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(pool.Close)
-	if s.Ledger, err = pgledger.New(tb.Context(), pool, end); err != nil {
+	if s.Ledger, err = pgledger.New(tb.Context(), pgledger.Pools{Main: pool}, end); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.Close() })

@@ -35,7 +35,7 @@ func (a *App) openLedger(ctx context.Context, stores *Stores, clock func() time.
 	now := func(context.Context) (time.Time, error) { return clock(), nil }
 	if stores.pool != nil {
 		var served *pgledger.Ledger
-		if served, err = pgledger.New(ctx, stores.pool, clock()); err == nil {
+		if served, err = pgledger.New(ctx, pgledger.Pools{Main: stores.pool, Aside: stores.aside}, clock()); err == nil {
 			engine, now = served, served.Now
 		}
 	} else {

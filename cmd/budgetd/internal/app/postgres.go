@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 )
@@ -26,24 +24,26 @@ const (
 	startTimeout   = 30 * time.Second
 )
 
-// openPostgres returns a pool, and the same as a database/sql handle for the
-// tables that are read through that.
-func openPostgres(ctx context.Context, address config.URL) (*pgxpool.Pool, *sql.DB, error) {
+// openPostgres returns a pool of at most that many connections, which are made
+// when they are needed.
+func openPostgres(ctx context.Context, address config.URL, connections int) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig(address.Reveal())
 	if err != nil {
 		// pgx hides the password of what it can't parse, but not when it takes
 		// something else for it.
-		return nil, nil, errors.New("postgres: the address can't be read; write postgres://user:password@host:5432/database and percent-encode special characters")
+		return nil, errors.New("postgres: the address can't be read; write postgres://user:password@host:5432/database and percent-encode special characters")
 	}
 	c.ConnConfig.ConnectTimeout = connectTimeout
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "budgetd"
 	}
+	c.MaxConns = int32(connections)
+	c.MinConns = min(c.MinConns, c.MaxConns)
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
-		return nil, nil, postgresProblem(address, err)
+		return nil, postgresProblem(address, err)
 	}
-	return pool, stdlib.OpenDBFromPool(pool), nil
+	return pool, nil
 }
 
 // checkPostgres says everything that is wrong with a PostgreSQL for us, and

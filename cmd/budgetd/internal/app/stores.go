@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
@@ -34,8 +35,11 @@ type Database struct {
 	// Where it is, for people: a path, or an address without its password.
 	Where string
 
-	path string        // SQLite
-	pool *pgxpool.Pool // PostgreSQL
+	path string // SQLite
+
+	// PostgreSQL: what callers wait for, and what takes seconds (see
+	// pgledger.Pools).
+	pool, aside *pgxpool.Pool
 }
 
 // OpenDatabase opens the store that the configuration names and checks that it
@@ -43,11 +47,14 @@ type Database struct {
 // missing. The error lists everything that is wrong.
 func OpenDatabase(ctx context.Context, c config.Config) (*Database, error) {
 	if c.Postgres.IsSet() {
-		pool, db, err := openPostgres(ctx, c.Postgres)
+		pool, err := openPostgres(ctx, c.Postgres, c.PostgresConnections)
 		if err != nil {
 			return nil, err
 		}
-		d := &Database{DB: db, Dialect: migrations.Postgres, Where: c.Postgres.String(), pool: pool}
+		d := &Database{DB: stdlib.OpenDBFromPool(pool), Dialect: migrations.Postgres, Where: c.Postgres.String(), pool: pool}
+		if d.aside, err = openPostgres(ctx, c.Postgres, config.AsideConnections); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
 		if problems := checkPostgres(ctx, pool, c.Postgres); len(problems) > 0 {
 			return nil, errors.Join(append(problems, d.Close())...)
 		}
@@ -77,8 +84,10 @@ func (d *Database) Migrate(ctx context.Context) ([]migrations.Migration, error) 
 // Close closes the database.
 func (d *Database) Close() error {
 	err := d.DB.Close()
-	if d.pool != nil {
-		d.pool.Close()
+	for _, pool := range []*pgxpool.Pool{d.pool, d.aside} {
+		if pool != nil {
+			pool.Close()
+		}
 	}
 	return err
 }

@@ -19,13 +19,14 @@ type Config struct {
 	TLSCert   string // file; "" for no TLS
 	TLSKey    string // file
 
-	Data       string // directory of what this broker keeps on its disk
-	Demo       bool
-	SingleNode bool
-	Redis      URL
-	Postgres   URL
-	KeyPrefix  string // of every key in Redis
-	Policy     string // file applied at start; "" for none
+	Data                string // directory of what this broker keeps on its disk
+	Demo                bool
+	SingleNode          bool
+	Redis               URL
+	Postgres            URL
+	PostgresConnections int    // at most, beside AsideConnections and one that listens
+	KeyPrefix           string // of every key in Redis
+	Policy              string // file applied at start; "" for none
 
 	Deadline       time.Duration
 	LedgerDeadline time.Duration

@@ -62,10 +62,17 @@ func (s Setting) Value(c *Config) string { return s.get(c) }
 // Settings returns all settings, in the order of the documentation.
 func Settings() []Setting { return append([]Setting(nil), settings...) }
 
+// AsideConnections is how many connections to PostgreSQL what takes seconds has
+// for itself, beside postgres_connections: reports, audits of entries, and
+// corrections of prices. More of them at once would only slow each other down.
+const AsideConnections = 4
+
 // The bounds of the settings.
 const (
 	minDeadline, maxDeadline               = 5 * time.Millisecond, 10 * time.Second
 	minLedgerDeadline, maxLedgerDeadline   = 100 * time.Millisecond, time.Minute
+	minPostgresConnections                 = 4
+	maxPostgresConnections                 = 1000
 	maxShutdownGrace                       = 10 * time.Minute
 	minMaxInFlight, maxMaxInFlight         = 16, 1_000_000
 	minMaxRequestBytes, maxMaxRequestBytes = 64 << 10, 64 << 20
@@ -161,6 +168,14 @@ var settings = []Setting{
 			return checkPostgres(v)
 		},
 		get: func(c *Config) string { return c.Postgres.String() },
+	},
+	{
+		Name: "postgres_connections", Type: "number", Bound: "4 to 1000",
+		Usage:    "connections to PostgreSQL for what callers wait for, a `number`",
+		Doc:      "How many connections to PostgreSQL this broker opens at most for what callers wait for. Reports, audits of entries and corrections of prices have 4 more, so that Refunds never wait for them, and one listens for changes: max_connections of the server must have room for 5 more than this for each broker. Two are enough for any number of Refunds, which share transactions; the others read quotas, keys and the policy, and keep alerts.",
+		standard: fixed("16"),
+		set:      number(func(c *Config) *int { return &c.PostgresConnections }, minPostgresConnections, maxPostgresConnections),
+		get:      func(c *Config) string { return strconv.Itoa(c.PostgresConnections) },
 	},
 	{
 		Name: "single_node", Type: "switch", Bound: "true or false; only with postgres and without redis",
@@ -517,6 +532,9 @@ func checkRedis(text string) error {
 func checkPostgres(text string) error {
 	if text == "" {
 		return nil
+	}
+	if strings.Contains(text, "pool_max_conns=") {
+		return errors.New("has pool_max_conns, which would hold for reports and for Refunds alike; leave it out and set postgres_connections")
 	}
 	if u, err := url.Parse(text); err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
 		return nil
