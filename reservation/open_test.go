@@ -95,6 +95,17 @@ func TestRelease(t *testing.T) {
 	if _, err := r.Release(context.Background(), "AAAA"); !errors.Is(err, reservation.ErrNotFound) {
 		t.Errorf("no reservation: %v", err)
 	}
+	// An engine that is silent can't tell whether the lease has ended: nothing is
+	// released, in the engine or in the ledger.
+	silent := r.reserve(tokens(100))
+	r.engine.silent.Store(true)
+	if _, err := r.Release(context.Background(), silent.Reservation); !errors.Is(err, reservation.ErrUnavailable) {
+		t.Errorf("while the engine is silent: %v, want ErrUnavailable", err)
+	}
+	r.engine.silent.Store(false)
+	if receipt, err := r.Refund(context.Background(), silent.Reservation, used(10)); err != nil || receipt.Replayed {
+		t.Errorf("its caller's Refund: %+v, %v", receipt, err)
+	}
 	r.settled()
 	r.balanced()
 }

@@ -37,15 +37,20 @@ func (b *Broker) open(reservation string) (*reservationToken, []byte, error) {
 // Errors: *InvalidError, ErrNotFound, ErrConflict (closed with another usage),
 // ledger.ErrUnavailable (not kept yet: repeat it).
 func (b *Broker) Refund(ctx context.Context, reservation string, usage Usage) (Receipt, error) {
+	return b.close(ctx, reservation, usage, false)
+}
+
+// close is a Refund, or with onlyHeld a Release.
+func (b *Broker) close(ctx context.Context, reservation string, usage Usage, onlyHeld bool) (Receipt, error) {
 	start := time.Now()
 	// A caller that hangs up must not leave a Refund half done: every step has
 	// a deadline of its own.
-	receipt, err := b.refund(context.WithoutCancel(ctx), reservation, usage)
+	receipt, err := b.refund(context.WithoutCancel(ctx), reservation, usage, onlyHeld)
 	b.metrics.refunded(time.Since(start), receipt, err)
 	return receipt, err
 }
 
-func (b *Broker) refund(ctx context.Context, reservation string, usage Usage) (Receipt, error) {
+func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, onlyHeld bool) (Receipt, error) {
 	token, raw, err := b.open(reservation)
 	if err != nil {
 		return Receipt{}, err
@@ -67,11 +72,14 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage) (R
 	}
 	body := o.hash()
 
-	answer, err := b.settleInEngine(ctx, token, raw, o, body)
-	if err != nil && !errors.Is(err, ErrUnavailable) {
+	answer, err := b.settleInEngine(ctx, token, raw, o, body, onlyHeld)
+	if err != nil && (onlyHeld || !errors.Is(err, ErrUnavailable)) {
 		return Receipt{}, err
 	}
 	b.metrics.reclaimed(answer.Reclaimed)
+	if onlyHeld && (answer.Verdict == RefundEnded || answer.Verdict == RefundForgotten) {
+		return Receipt{}, notHeldSince(answer.Record.ExpiresAt)
+	}
 	record := answer.Record
 	if err != nil || answer.Verdict == RefundForgotten {
 		// The engine is silent or has forgotten: the ledger alone decides.
@@ -116,10 +124,11 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage) (R
 
 // settleInEngine asks the engine, and asks again with the holds when it lost
 // the reservation.
-func (b *Broker) settleInEngine(ctx context.Context, token *reservationToken, raw []byte, o outcome, body Hash) (RefundAnswer, error) {
+func (b *Broker) settleInEngine(ctx context.Context, token *reservationToken, raw []byte, o outcome, body Hash, onlyHeld bool) (RefundAnswer, error) {
 	request := RefundRequest{
 		Account: token.Account, ID: token.ID, Lease: token.Lease, Retention: token.Retention,
 		Body: body, Actual: o.Actual, Outcome: o.encode(), Token: raw,
+		OnlyHeld: onlyHeld,
 	}
 	ask := func() (RefundAnswer, error) {
 		ctx, cancel := context.WithTimeout(ctx, b.config.Deadline)

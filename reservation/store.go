@@ -258,6 +258,11 @@ type RefundRequest struct {
 	Outcome   []byte         // opaque
 	Token     []byte         // as reserved
 
+	// OnlyHeld closes the reservation only while its lease has not ended; after
+	// that it is RefundEnded. Of an unknown id the lease that it was made with
+	// counts.
+	OnlyHeld bool
+
 	// Holds is empty at first. When the engine answers RefundUnknown, the
 	// broker asks again with the reservation's holds, and the engine creates
 	// the record closed: unposted actual, bucket charged, no slot.
@@ -274,13 +279,14 @@ const (
 	RefundConflict                           // closed before with another body
 	RefundUnknown                            // no record, and minted + lease + retention has not passed: ask again with Holds
 	RefundForgotten                          // no record, and older: only the ledger can tell
+	RefundEnded                              // OnlyHeld, and the lease has ended: nothing was done
 )
 
 // RefundAnswer is an engine's answer.
 type RefundAnswer struct {
 	Verdict   RefundVerdict
 	Now       time.Time
-	Record    Record  // the closing as recorded: Settled, Same and Conflict
+	Record    Record  // as recorded: Settled, Same, Conflict, and Ended unless it is unknown
 	Levels    []Level // Settled: the counters afterwards, in the order of the holds
 	Reclaimed int
 }

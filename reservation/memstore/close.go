@@ -53,12 +53,18 @@ func (s *Store) refund(ctx context.Context, q *reservation.RefundRequest, answer
 	case r == nil && len(q.Holds) == 0:
 		answer.Verdict = reservation.RefundUnknown
 		return nil
+	case r == nil && q.OnlyHeld && now >= q.ID.Minted().UnixMicro()+q.Lease.Microseconds():
+		answer.Verdict = reservation.RefundEnded
+		return nil
 	case r != nil && r.state == reservation.StateSettled:
 		answer.Verdict = reservation.RefundConflict
 		if r.body == q.Body {
 			answer.Verdict = reservation.RefundSame
 		}
 		answer.Record = r.show(now)
+		return nil
+	case r != nil && q.OnlyHeld && now >= r.expires:
+		answer.Verdict, answer.Record = reservation.RefundEnded, r.show(now)
 		return nil
 	}
 	if err := s.checkActual(a, r, q.Holds, q.Actual); err != nil {

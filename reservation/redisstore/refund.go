@@ -37,7 +37,11 @@ func (s *Store) Refund(ctx context.Context, r reservation.RefundRequest) (reserv
 	case answer.Verdict == reservation.RefundSame, answer.Verdict == reservation.RefundConflict:
 		answer.Record = out.record()
 	case answer.Verdict == reservation.RefundUnknown, answer.Verdict == reservation.RefundForgotten:
-	case code == 6:
+	case answer.Verdict == reservation.RefundEnded:
+		if out.int() != 0 {
+			answer.Record = out.record()
+		}
+	case code == 7:
 		return reservation.RefundAnswer{}, countMismatch(len(r.Actual), out.int())
 	default:
 		return reservation.RefundAnswer{}, unknownCode(scriptRefund, code)
@@ -62,6 +66,7 @@ func (s *Store) refundCall(p space, r *reservation.RefundRequest) (keys []string
 	keys = []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
 	keys = s.appendPlan(&a, keys, p, r.Holds, false)
 	a.int(s.idle)
+	a.bool(r.OnlyHeld)
 	return keys, a
 }
 

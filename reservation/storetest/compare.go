@@ -143,7 +143,7 @@ func sameToken(got, want []byte, rank ledger.Rank) bool {
 
 var (
 	reserveNames = []string{"", "granted", "replayed", "key_reused", "closed", "stale", "unseeded", "refused"}
-	refundNames  = []string{"", "settled", "same", "conflict", "unknown", "forgotten"}
+	refundNames  = []string{"", "settled", "same", "conflict", "unknown", "forgotten", "ended"}
 	confirmNames = []string{"", "adopted", "stopped", "unknown", "old"}
 	restoreNames = []string{"", "restored", "known", "ended"}
 	stateNames   = []string{"unknown", "held", "expired", "settled"}

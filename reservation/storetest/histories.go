@@ -362,7 +362,7 @@ func (h *historyState) refundAny(t *rapid.T) {
 	q := reservation.RefundRequest{
 		Account: made.Account, ID: made.ID, Lease: made.Lease, Retention: made.Retention,
 		Body: hash(fmt.Sprint("refund", body)), Outcome: fmt.Appendf(nil, "refund %d", body), Token: made.Token,
-		Actual: h.actual(t, made.Holds),
+		Actual: h.actual(t, made.Holds), OnlyHeld: rapid.IntRange(0, 3).Draw(t, "only held") == 0,
 	}
 	if rapid.Bool().Draw(t, "with holds") {
 		q.Holds = h.holdsOf(made)

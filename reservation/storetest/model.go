@@ -639,6 +639,9 @@ func (m *Model) Refund(ctx context.Context, q reservation.RefundRequest) (reserv
 	case r == nil && len(q.Holds) == 0:
 		answer.Verdict = reservation.RefundUnknown
 		return answer, nil
+	case r == nil && q.OnlyHeld && now >= q.ID.Minted().Add(q.Lease).UnixMicro():
+		answer.Verdict = reservation.RefundEnded
+		return answer, nil
 	case r == nil:
 		r = m.orphan(q.Account, q.ID, q.Lease, q.Retention, q.Token, q.Holds)
 	case r.state == reservation.StateSettled:
@@ -646,6 +649,9 @@ func (m *Model) Refund(ctx context.Context, q reservation.RefundRequest) (reserv
 		if r.body == q.Body {
 			answer.Verdict = reservation.RefundSame
 		}
+		return answer, nil
+	case q.OnlyHeld && now >= r.expires:
+		answer.Verdict, answer.Record = reservation.RefundEnded, r.show(now)
 		return answer, nil
 	}
 	if len(q.Actual) != len(r.holds) {

@@ -24,7 +24,9 @@ import (
 //	mint ID ACCOUNT HOLDS OPTIONS            make an id and its plan, tell no engine
 //	reserve ID [ACCOUNT HOLDS OPTIONS]       without ACCOUNT: send the plan of ID (again)
 //	charge ID ACCOUNT HOLDS OPTIONS
-//	refund ID AMOUNTS [body=B] [orphan]      what is not named used 0; orphan: with the holds
+//	refund ID AMOUNTS [body=B] [orphan] [held]
+//	                                         what is not named used 0; orphan: with the holds;
+//	                                         held: only while the lease has not ended
 //	confirm ID [rank=N] [late] [body=B] [AMOUNTS] [usage=LIMIT:USED@VERSION] [orphan]
 //	                                         unless stated, the closing as the engine has it
 //	renew ID lease=D
@@ -50,7 +52,7 @@ import (
 //	          expires= retry= reason (a flag: rate_limited ...) limit= remaining=
 //	          reclaimed= LIMIT.remaining= LIMIT.resets= LIMIT.used= LIMIT.held=
 //	          LIMIT.unposted= LIMIT.ticket= (which of those given); replayed: as lookup
-//	refund    settled same conflict unknown forgotten; as lookup, levels
+//	refund    settled same conflict unknown forgotten ended; as lookup, levels
 //	renew     held expired settled unknown; expires=
 //	confirm   adopted stopped unknown old
 //	seed      yes no
@@ -103,7 +105,7 @@ var verbs = map[string]struct {
 	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token"}},
 	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "dry"}},
 	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry"}},
-	"refund":    {true, []string{"body", "orphan"}},
+	"refund":    {true, []string{"body", "orphan", "held"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},
 	"renew":     {true, []string{"lease"}},
 	"restore":   {true, []string{"lease", "keyless"}},

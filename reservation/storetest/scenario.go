@@ -459,6 +459,7 @@ func (p *player) refund(ctx context.Context, st step, id string, got facts) erro
 	q := reservation.RefundRequest{
 		Account: made.Account, ID: made.ID, Lease: made.Lease, Retention: made.Retention,
 		Body: hash("refund " + body), Outcome: []byte("outcome " + body), Token: made.Token,
+		OnlyHeld: st.opts["held"] != "",
 	}
 	if q.Actual, err = made.amounts(st.args); err != nil {
 		return err

@@ -1,15 +1,18 @@
 -- refund: close a reservation with what it used.
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
---     us, body, outcome, token, actual (packed), how many, plan or '', idle us
+--     us, body, outcome, token, actual (packed), how many, plan or '', idle us,
+--     whether only while it is held
 -- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
 -- the values)
 --   1 settled  record, plan, levels afterwards
 --   2 closed before with the same body  record
 --   3 closed before with another body   record
 --   4 unknown and young   5 unknown and old
---   6 actual has another number of holds than the record: how many it has
-local clock, name, id, minted, span, retention, body, outcome, token, actual_raw, count, plan_raw, idle = unpack_msg(ARGV[1])
+--   6 only while it is held, and its lease has ended: 1, record, or 0 when it
+--     is unknown
+--   7 actual has another number of holds than the record: how many it has
+local clock, name, id, minted, span, retention, body, outcome, token, actual_raw, count, plan_raw, idle, only_held = unpack_msg(ARGV[1])
 begin(clock, name)
 local raws = call('HMGET', A, 'm', 'r' .. id)
 load_meta(raws[1])
@@ -28,6 +31,7 @@ local created = false
 if not r then
   if minted + span + retention <= now then return answer(5, now, reclaimed) end
   if plan_raw == '' then return answer(4, now, reclaimed) end
+  if only_held ~= 0 and minted + span <= now then return answer(6, now, reclaimed, 0) end
   -- Redis lost it: nothing of it is counted here any more.
   local none = {}
   for i = 1, #{unpack_msg(plan_raw)} / STRIDE do none[i] = 0 end
@@ -35,9 +39,11 @@ if not r then
   created = true
 elseif r[R_STATE] == SETTLED then
   return answer(r[R_BODY] == body and 2 or 3, now, reclaimed, show(r))
+elseif only_held ~= 0 and r[R_EXPIRES] <= now then
+  return answer(6, now, reclaimed, 1, show(r))
 end
 local plan = {unpack_msg(r[R_PLAN])}
-if #plan / STRIDE ~= count then return answer(6, now, reclaimed, #plan / STRIDE) end
+if #plan / STRIDE ~= count then return answer(7, now, reclaimed, #plan / STRIDE) end
 
 prefetch(plan)
 local actual = unpack_msg(actual_raw)
