@@ -58,6 +58,13 @@ type Correction struct {
 	Reason string
 }
 
+// Repriced is what one Reprice posted.
+type Repriced struct {
+	Usage      []Usage       // the rows that changed, in the order of UsageKey.Compare
+	Closings   int           // how many of them changed
+	Difference quota.NanoUSD // of the totals (rows of no limit), over all of them
+}
+
 // Adjuster posts what no reservation's end posts. Everything is an entry more;
 // nothing is ever edited.
 type Adjuster interface {
@@ -74,13 +81,12 @@ type Adjuster interface {
 
 	// Reprice posts, in one transaction, the difference between the new amounts
 	// and what each closing is charged now, as further entries of its
-	// reservation, which name the correction. Doing it again changes nothing. It
-	// returns the usage rows that changed, in the order of UsageKey.Compare, and
-	// how many closings did. A closing that is not there, or that another one
+	// reservation, which name the correction. Doing it again changes nothing. A
+	// closing that is not there, or that another one
 	// has replaced, is left alone. At most MaxReprice repricings, of one
 	// reservation at most one. The errors are those of Append, and ErrReused
 	// when the correction's id stands for another correction.
-	Reprice(ctx context.Context, c Correction, repricings []Repricing) (usage []Usage, repriced int, err error)
+	Reprice(ctx context.Context, c Correction, repricings []Repricing) (Repriced, error)
 }
 
 // Validate returns an error that wraps [ErrInvalid] and names the field and

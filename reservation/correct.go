@@ -138,12 +138,13 @@ func (run *correction) correct(ctx context.Context, closings []ledger.Closing) e
 	b := run.broker
 	within, cancel := context.WithTimeout(ctx, b.config.LedgerDeadline)
 	defer cancel()
-	usage, repriced, err := b.Ledger.Reprice(within, run.entry, repricings)
+	posted, err := b.Ledger.Reprice(within, run.entry, repricings)
 	if err != nil {
 		return inTime(err)
 	}
-	b.announce(ctx, usage)
-	return run.count(repriced, sum)
+	b.announce(ctx, posted.Usage)
+	// A closing that another replaced meanwhile was left alone.
+	return run.count(posted.Closings, posted.Difference)
 }
 
 func (run *correction) count(repriced int, difference quota.NanoUSD) (err error) {

@@ -9,14 +9,15 @@ import (
 	"github.com/budgetd/budgetd/ledger"
 )
 
-// AccountOf returns the account of a reservation id, for the caller's rights
-// to be checked. ErrNotFound when the id is none of this broker's.
-func (b *Broker) AccountOf(reservation string) (string, error) {
+// Identify returns the account of a reservation id, for the caller's rights to
+// be checked, and the short id under which the ledger has it. ErrNotFound when
+// it is none of this broker's.
+func (b *Broker) Identify(reservation string) (account string, id ID, err error) {
 	token, _, err := b.open(reservation)
 	if err != nil {
-		return "", err
+		return "", ID{}, err
 	}
-	return token.Account, nil
+	return token.Account, token.ID, nil
 }
 
 func (b *Broker) open(reservation string) (*reservationToken, []byte, error) {

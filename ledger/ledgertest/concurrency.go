@@ -155,7 +155,7 @@ func closedRefuses(t *testing.T, b *bench) {
 	_, sumsErr := l.CheckSums(b.ctx, spend.Account)
 	_, _, adjustErr := l.Adjust(b.ctx, adjustment(1, spend, 1))
 	_, adjustmentsErr := l.Adjustments(b.ctx, spend.Account, nil, 1)
-	_, _, repriceErr := l.Reprice(b.ctx, correction(1), []ledger.Repricing{repricing(refund(1), line(spend, 1))})
+	_, repriceErr := l.Reprice(b.ctx, correction(1), []ledger.Repricing{repricing(refund(1), line(spend, 1))})
 	_, closingsErr := l.Closings(b.ctx, ledger.ClosingsQuery{From: noon, To: noon.Add(1), Limit: 1})
 	_, changesErr := l.Changes(b.ctx, "", 1)
 	_, reportErr := l.Report(b.ctx, ledger.ReportQuery{From: noon, To: noon.Add(1), Grain: ledger.GrainHour, Limit: 1})

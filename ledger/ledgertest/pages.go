@@ -202,7 +202,7 @@ func changesAreFollowed(t *testing.T, b *bench) {
 	b.same("a repeated closing", feed.read(2), []ledger.Usage(nil))
 
 	b.adjust(adjustment(1, other, -1), true, row(other, 0, 2))
-	b.reprice(correction(1), 1, []ledger.Usage{row(spend, 6, 3)}, repricing(c, line(spend, 1)))
+	b.reprice(correction(1), 1, 0, []ledger.Usage{row(spend, 6, 3)}, repricing(c, line(spend, 1)))
 	b.same("adjusted and repriced", feed.read(1), []ledger.Usage{row(spend, 6, 3), row(other, 0, 2)})
 
 	for _, mark := range []string{"x", "1:2", "-1", "9/", "1:2:3/1:2:3/zz", strings.Repeat("1", 1<<20+1)} {

@@ -164,7 +164,7 @@ func reportOfChanges(t *testing.T, b *bench) {
 	}
 	change := repricing(c, line(totals, 50), line(spend, 50))
 	for range 2 {
-		if _, _, err := b.engine().Reprice(b.ctx, correction(1), []ledger.Repricing{change}); err != nil {
+		if _, err := b.engine().Reprice(b.ctx, correction(1), []ledger.Repricing{change}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,13 +22,13 @@ func repricing(c ledger.Closing, lines ...ledger.Line) ledger.Repricing {
 	return ledger.Repricing{Account: c.Account, Reservation: c.Reservation, Minted: c.Minted, Body: c.Body, Rank: c.Rank, Lines: lines}
 }
 
-func (b *bench) reprice(c ledger.Correction, wantRepriced int, wantUsage []ledger.Usage, repricings ...ledger.Repricing) {
+func (b *bench) reprice(c ledger.Correction, wantRepriced int, wantDifference quota.NanoUSD, wantUsage []ledger.Usage, repricings ...ledger.Repricing) {
 	b.t.Helper()
-	usage, repriced, err := b.engine().Reprice(b.ctx, c, repricings)
-	if err != nil || repriced != wantRepriced {
-		b.t.Fatalf("reprice: %d closings, %v; want %d", repriced, err, wantRepriced)
+	got, err := b.engine().Reprice(b.ctx, c, repricings)
+	if err != nil || got.Closings != wantRepriced || got.Difference != wantDifference {
+		b.t.Fatalf("reprice: %d closings by %s in all, %v; want %d by %s", got.Closings, got.Difference, err, wantRepriced, wantDifference)
 	}
-	b.same("usage after a repricing", usage, wantUsage)
+	b.same("usage after a repricing", got.Usage, wantUsage)
 }
 
 func repricesByDifference(_ *testing.T, b *bench) {
@@ -43,7 +43,7 @@ func repricesByDifference(_ *testing.T, b *bench) {
 		repricing(second, line(spend, 750), line(totals, 250)),
 		repricing(first, line(spend, 1500), line(totals, 500)),
 	}
-	b.reprice(correction(1), 2, []ledger.Usage{row(totals, 750, 2), row(spend, 2250, 2)}, half...)
+	b.reprice(correction(1), 2, -750, []ledger.Usage{row(totals, 750, 2), row(spend, 2250, 2)}, half...)
 	b.wantUsage(tokens, 30, 1)
 	b.wantBalanced(spend.Account)
 	// The closing stays what it was; what it is charged is the new amount.
@@ -51,11 +51,11 @@ func repricesByDifference(_ *testing.T, b *bench) {
 	repriced.Lines = []ledger.Line{line(totals, 500), line(tokens, 30), line(spend, 1500)}
 	b.same("closing", b.closing(first), repriced)
 
-	b.reprice(correction(1), 0, nil, half...)
-	b.reprice(correction(2), 0, nil, half...)
-	b.reprice(correction(3), 0, nil)
+	b.reprice(correction(1), 0, 0, nil, half...)
+	b.reprice(correction(2), 0, 0, nil, half...)
+	b.reprice(correction(3), 0, 0, nil)
 	// Part of it, and back again.
-	b.reprice(correction(3), 1, []ledger.Usage{row(spend, 3750, 3)}, half[0], repricing(first, line(spend, 3000)))
+	b.reprice(correction(3), 1, 0, []ledger.Usage{row(spend, 3750, 3)}, half[0], repricing(first, line(spend, 3000)))
 	b.wantUsage(spend, 3750, 3)
 	b.same("the refund again", b.append(first)[0].Usage, []ledger.Usage{row(totals, 750, 2), row(tokens, 30, 1), row(spend, 3750, 3)})
 	b.wantBalanced(spend.Account)
@@ -64,34 +64,49 @@ func repricesByDifference(_ *testing.T, b *bench) {
 func repricesOnlyWhatStands(t *testing.T, b *bench) {
 	expired := expiry(1, line(spend, 1000))
 	b.append(expired)
-	b.reprice(correction(1), 1, []ledger.Usage{row(spend, 400, 2)}, repricing(expired, line(spend, 400)))
+	b.reprice(correction(1), 1, 0, []ledger.Usage{row(spend, 400, 2)}, repricing(expired, line(spend, 400)))
 
 	// A Refund that comes late posts the difference to what is charged now.
 	late := refund(1, line(spend, 200))
 	b.same("verdict", b.append(late)[0], verdict(late, true, row(spend, 200, 3)))
 	b.same("closing", b.closing(late), late)
-	b.reprice(correction(1), 0, nil, repricing(expired, line(spend, 100)))
+	b.reprice(correction(1), 0, 0, nil, repricing(expired, line(spend, 100)))
 	wrong := repricing(late, line(spend, 100))
 	wrong.Body[3]++
-	b.reprice(correction(1), 0, nil, wrong)
+	b.reprice(correction(1), 0, 0, nil, wrong)
 	b.wantUsage(spend, 200, 3)
-	b.reprice(correction(2), 1, []ledger.Usage{row(spend, 100, 4)}, repricing(late, line(spend, 100)))
+	b.differenceOfWhatStands()
+	b.reprice(correction(2), 1, 0, []ledger.Usage{row(spend, 100, 4)}, repricing(late, line(spend, 100)))
 
-	b.reprice(correction(1), 0, nil, repricing(refund(2), line(spend, 1)))
+	b.reprice(correction(1), 0, 0, nil, repricing(refund(2), line(spend, 1)))
 	b.wantBalanced(spend.Account)
 
 	other := correction(1)
 	other.Reason = "another"
-	_, _, err := b.engine().Reprice(b.ctx, other, []ledger.Repricing{repricing(late, line(spend, 7))})
+	_, err := b.engine().Reprice(b.ctx, other, []ledger.Repricing{repricing(late, line(spend, 7))})
 	if !errors.Is(err, ledger.ErrReused) {
 		t.Errorf("another correction of the same id: error %v, want ErrReused", err)
 	}
 	elsewhere := spend
 	elsewhere.Scope = "other"
-	_, _, err = b.engine().Reprice(b.ctx, correction(3), []ledger.Repricing{repricing(late, line(spend, 7), line(elsewhere, 1))})
+	_, err = b.engine().Reprice(b.ctx, correction(3), []ledger.Repricing{repricing(late, line(spend, 7), line(elsewhere, 1))})
 	wantInvalid(t, err, `scope "other"`)
 	b.wantUsage(spend, 100, 4)
 	b.wantBalanced(spend.Account)
+}
+
+// differenceOfWhatStands reprices totals of three closings, of which one has been
+// replaced meanwhile: what is told is what was posted.
+func (b *bench) differenceOfWhatStands() {
+	b.t.Helper()
+	totals := ledger.UsageKey{Account: "other", Period: "m2026-11-01", Meter: quota.MeterCost}
+	of := func(c ledger.Closing) ledger.Closing { c.Account = totals.Account; return c }
+	first, second, third := of(refund(1, line(totals, 1000))), of(expiry(2, line(totals, 2000))), of(refund(3, line(totals, 4000)))
+	b.append(first, second, third)
+	b.append(of(refund(2, line(totals, 500))))
+	b.reprice(correction(7), 2, -2750, []ledger.Usage{row(totals, 2750, 3)},
+		repricing(first, line(totals, 250)), repricing(second, line(totals, 1)), repricing(third, line(totals, 2000)))
+	b.wantBalanced(totals.Account)
 }
 
 func repricesBesideAppends(t *testing.T, b *bench) {
@@ -120,7 +135,7 @@ func repricesBesideAppends(t *testing.T, b *bench) {
 				if _, err := l.Append(b.ctx, closings); err != nil {
 					t.Errorf("append: %v", err)
 				}
-				if _, _, err := l.Reprice(b.ctx, correction(e+1), repricings); err != nil {
+				if _, err := l.Reprice(b.ctx, correction(e+1), repricings); err != nil {
 					t.Errorf("reprice: %v", err)
 				}
 				if _, _, err := l.Adjust(b.ctx, adjustment(round*engines+e, spend, -3)); err != nil {
@@ -154,10 +169,10 @@ func repricingsOutOfBounds(t *testing.T, b *bench) {
 	} {
 		correct, faulty := correction(1), repricing(refund(2), line(spend, 5))
 		fault(&correct, &faulty)
-		_, _, err := b.engine().Reprice(b.ctx, correct, []ledger.Repricing{repricing(c, line(spend, 5)), faulty})
+		_, err := b.engine().Reprice(b.ctx, correct, []ledger.Repricing{repricing(c, line(spend, 5)), faulty})
 		wantInvalid(t, err, field)
 	}
-	_, _, err := b.engine().Reprice(b.ctx, correction(1), make([]ledger.Repricing, ledger.MaxReprice+1))
+	_, err := b.engine().Reprice(b.ctx, correction(1), make([]ledger.Repricing, ledger.MaxReprice+1))
 	wantInvalid(t, err, "repricings: ")
 	b.wantUsage(spend, 1, 1)
 
@@ -169,6 +184,6 @@ func repricingsOutOfBounds(t *testing.T, b *bench) {
 		many = append(many, repricing(closings[i], line(spend, 1)))
 	}
 	b.append(closings...)
-	b.reprice(correction(1), len(many), []ledger.Usage{row(spend, 1+ledger.MaxReprice, 3)}, many...)
+	b.reprice(correction(1), len(many), 0, []ledger.Usage{row(spend, 1+ledger.MaxReprice, 3)}, many...)
 	b.wantBalanced(spend.Account)
 }

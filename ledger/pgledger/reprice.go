@@ -11,27 +11,29 @@ import (
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/internal/posting"
+	"github.com/budgetd/budgetd/quota"
 )
 
 // Reprice implements [ledger.Adjuster].
-func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []ledger.Repricing) ([]ledger.Usage, int, error) {
+func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []ledger.Repricing) (ledger.Repriced, error) {
 	if err := ledger.ValidateReprice(c, repricings); err != nil {
-		return nil, 0, err
+		return ledger.Repriced{}, err
 	}
 	if len(repricings) == 0 {
-		return nil, 0, nil
+		return ledger.Repriced{}, nil
 	}
 	if err := l.enter(); err != nil {
-		return nil, 0, err
+		return ledger.Repriced{}, err
 	}
 	defer l.calls.Done()
 	r := newRepricing(c, repricings)
 	err := inWrite(ctx, l.aside, func(tx pgx.Tx) error { return r.run(ctx, tx, &l.labels) })
 	if err != nil {
-		return nil, 0, wrap(fmt.Sprintf("reprice %d closings", len(repricings)), err)
+		return ledger.Repriced{}, wrap(fmt.Sprintf("reprice %d closings", len(repricings)), err)
 	}
 	l.labels.learn(r.deltas.LabelSets())
-	return r.rows.Changed(), r.repriced, nil
+	r.done.Usage = r.rows.Changed()
+	return r.done, nil
 }
 
 // repricing is one Reprice under way.
@@ -39,7 +41,7 @@ type repricing struct {
 	extra
 	correction ledger.Correction
 	parts      []repricingPart // in the order in which closings are locked
-	repriced   int
+	done       ledger.Repriced // but for the usage
 }
 
 type repricingPart struct {
@@ -82,7 +84,7 @@ func (r *repricing) run(ctx context.Context, tx pgx.Tx, labels *labelSets) error
 			return err
 		}
 	}
-	if r.repriced == 0 {
+	if r.done.Closings == 0 {
 		return nil
 	}
 	if err := r.writeCorrection(ctx, tx); err != nil {
@@ -130,12 +132,16 @@ func (r *repricing) post(part *repricingPart) error {
 	if err != nil {
 		return err
 	}
-	changed, err := part.reservation.Reprice(part.Account, part.Lines, &r.rows, hour, func(e posting.Entry) {
+	changed, totals, err := part.reservation.Reprice(part.Account, part.Lines, &r.rows, hour, func(e posting.Entry) {
 		r.entries.of(part.key.month).add(&part.key, e)
 	})
-	if changed {
-		r.repriced++
+	if err != nil {
+		return err
 	}
+	if changed {
+		r.done.Closings++
+	}
+	r.done.Difference, err = r.done.Difference.Add(quota.NanoUSD(totals))
 	return err
 }
 

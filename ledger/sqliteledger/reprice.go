@@ -9,6 +9,7 @@ import (
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/internal/posting"
+	"github.com/budgetd/budgetd/quota"
 )
 
 const (
@@ -28,26 +29,21 @@ ON CONFLICT (id) DO NOTHING`
 )
 
 // Reprice implements [ledger.Adjuster].
-func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []ledger.Repricing) ([]ledger.Usage, int, error) {
+func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []ledger.Repricing) (ledger.Repriced, error) {
 	if err := ledger.ValidateReprice(c, repricings); err != nil {
-		return nil, 0, err
+		return ledger.Repriced{}, err
 	}
 	if len(repricings) == 0 {
-		return nil, 0, nil
+		return ledger.Repriced{}, nil
 	}
-	var usage []ledger.Usage
-	repriced := 0
+	var done ledger.Repriced
 	err := l.inWrite(ctx, fmt.Sprintf("reprice %d closings", len(repricings)), func(w *appending) error {
 		for i := range repricings {
-			changed, err := w.reprice(&c, &repricings[i])
-			if err != nil {
+			if err := w.reprice(&c, &repricings[i], &done); err != nil {
 				return err
 			}
-			if changed {
-				repriced++
-			}
 		}
-		if repriced == 0 {
+		if done.Closings == 0 {
 			return nil
 		}
 		if err := w.writeCorrection(&c); err != nil {
@@ -56,18 +52,18 @@ func (l *Ledger) Reprice(ctx context.Context, c ledger.Correction, repricings []
 		if err := w.writeSums(); err != nil {
 			return err
 		}
-		usage = w.rows.Changed()
+		done.Usage = w.rows.Changed()
 		return nil
 	})
 	if err != nil {
-		return nil, 0, err
+		return ledger.Repriced{}, err
 	}
-	return usage, repriced, nil
+	return done, nil
 }
 
 // reprice posts the difference for one closing if it is still the one that was
-// looked at, and says whether there was one.
-func (w *appending) reprice(c *ledger.Correction, r *ledger.Repricing) (bool, error) {
+// looked at, and counts it in.
+func (w *appending) reprice(c *ledger.Correction, r *ledger.Repricing, done *ledger.Repriced) error {
 	k := keyOf(r.Account, r.Reservation, r.Minted)
 	var (
 		rank   ledger.Rank
@@ -77,40 +73,44 @@ func (w *appending) reprice(c *ledger.Correction, r *ledger.Repricing) (bool, er
 	)
 	err := w.tx.QueryRowContext(w.ctx, selectStanding, k.account, k.reservation[:], k.month).Scan(&rank, &body, &minted, &text)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return nil
 	}
 	if err != nil || rank != r.Rank || [16]byte(body) != r.Body {
-		return false, err
+		return err
 	}
 	labels, err := posting.DecodeLabels(text)
 	if err != nil {
-		return false, err
+		return err
 	}
 	hour, err := w.deltas.In(k.account, time.UnixMicro(minted), labels)
 	if err != nil {
-		return false, err
+		return err
 	}
 	rows, err := w.use.selectCharges.QueryContext(w.ctx, k.account, k.reservation[:], k.month)
 	if err != nil {
-		return false, err
+		return err
 	}
 	charged, err := readCharges(k.account, rows)
 	if err != nil {
-		return false, err
+		return err
 	}
 	var entries []posting.Entry
-	changed, err := charged.Reprice(r.Account, r.Lines, &w.rows, hour, func(e posting.Entry) { entries = append(entries, e) })
+	changed, totals, err := charged.Reprice(r.Account, r.Lines, &w.rows, hour, func(e posting.Entry) { entries = append(entries, e) })
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, e := range entries {
 		_, err := w.tx.ExecContext(w.ctx, insertCorrectedEntry,
 			k.account, k.reservation[:], k.month, e.Sequence, e.Row[:], int64(e.Amount), w.now, c.ID[:])
 		if err != nil {
-			return false, err
+			return err
 		}
 	}
-	return changed, nil
+	if changed {
+		done.Closings++
+	}
+	done.Difference, err = done.Difference.Add(quota.NanoUSD(totals))
+	return err
 }
 
 // writeCorrection notes the correction with the first closing that it changes.
