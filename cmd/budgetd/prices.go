@@ -40,6 +40,9 @@ func listPrices(cmd *cobra.Command, to *connection, provider, model string) (*bu
 			return "", to.explain(err)
 		}
 		all.Prices = append(all.Prices, answer.Msg.Prices...)
+		if token == "" {
+			all.PolicyVersion = answer.Msg.PolicyVersion
+		}
 		return answer.Msg.NextPageToken, nil
 	})
 	return all, err
@@ -120,39 +123,14 @@ prices correct.`,
 			if err := price.Validate(); err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			// A policy file states all prices of a model: those before stay.
-			known, err := listPrices(cmd, &to, provider, model)
+			answer, prices, err := setPrice(cmd, &to, price)
 			if err != nil {
 				return err
-			}
-			document := &policyfile.Document{Prices: []quota.ModelPrice{price}}
-			for _, p := range known.Prices {
-				if p.From.AsTime().Equal(price.From) {
-					continue
-				}
-				kept := quota.ModelPrice{Provider: p.Provider, Model: p.Model, From: p.From.AsTime(), Rates: map[string]quota.NanoUSD{}}
-				for class, rate := range p.Rates {
-					kept.Rates[class] = quota.NanoUSD(rate)
-				}
-				document.Prices = append(document.Prices, kept)
-			}
-			slices.SortFunc(document.Prices, func(a, b quota.ModelPrice) int { return a.From.Compare(b.From) })
-			text, err := policyfile.Marshal(document)
-			if err != nil {
-				return err
-			}
-			client, err := to.openAdmin(cmd)
-			if err != nil {
-				return err
-			}
-			answer, err := client.ApplyPolicy(cmd.Context(), connect.NewRequest(&budgetv1.ApplyPolicyRequest{Policy: string(text)}))
-			if err != nil {
-				return to.explain(err)
 			}
 			if wantsJSON(cmd, to.json, s.out) {
-				return printJSON(s.out, answer.Msg)
+				return printJSON(s.out, answer)
 			}
-			fmt.Fprintf(s.out, "%s has %d prices (policy version %d)\n", args[0], len(document.Prices), answer.Msg.Change.GetVersion())
+			fmt.Fprintf(s.out, "%s has %d prices (policy version %d)\n", args[0], prices, answer.Change.GetVersion())
 			return nil
 		},
 	}
@@ -162,6 +140,47 @@ prices correct.`,
 		rates[class] = cmd.Flags().String(flagOf(class), "", "dollars per million tokens, as `$0.15`")
 	}
 	return cmd
+}
+
+// setPrice adds a price to those that its model has, or replaces the one of the
+// same instant, and says how many there are then. A policy file states all
+// prices of a model: when somebody else changed the policy in between, it looks
+// again, so that nobody's price is lost.
+func setPrice(cmd *cobra.Command, to *connection, price quota.ModelPrice) (*budgetv1.ApplyPolicyResponse, int, error) {
+	client, err := to.openAdmin(cmd)
+	if err != nil {
+		return nil, 0, err
+	}
+	for last := int64(-1); ; {
+		known, err := listPrices(cmd, to, price.Provider, price.Model)
+		if err != nil {
+			return nil, 0, err
+		}
+		document := &policyfile.Document{Prices: []quota.ModelPrice{price}}
+		for _, p := range known.Prices {
+			if p.From.AsTime().Equal(price.From) {
+				continue
+			}
+			kept := quota.ModelPrice{Provider: p.Provider, Model: p.Model, From: p.From.AsTime(), Rates: map[string]quota.NanoUSD{}}
+			for class, rate := range p.Rates {
+				kept.Rates[class] = quota.NanoUSD(rate)
+			}
+			document.Prices = append(document.Prices, kept)
+		}
+		slices.SortFunc(document.Prices, func(a, b quota.ModelPrice) int { return a.From.Compare(b.From) })
+		text, err := policyfile.Marshal(document)
+		if err != nil {
+			return nil, 0, err
+		}
+		answer, err := client.ApplyPolicy(cmd.Context(), connect.NewRequest(&budgetv1.ApplyPolicyRequest{Policy: string(text), IfVersion: &known.PolicyVersion}))
+		switch moved := known.PolicyVersion != last; {
+		case err == nil:
+			return answer.Msg, len(document.Prices), nil
+		case connect.CodeOf(err) != connect.CodeFailedPrecondition || !moved:
+			return nil, 0, to.explain(err)
+		}
+		last = known.PolicyVersion
+	}
 }
 
 func flagOf(class string) string { return strings.ReplaceAll(class, "_", "-") }

@@ -180,6 +180,10 @@ type ListPricesResponse struct {
 	Prices []*ModelPrice `protobuf:"bytes,1,rep,name=prices,proto3" json:"prices,omitempty"`
 	// Asks for the next page. Empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// A version of the policy that has these prices, if it is at it still: with
+	// the first page's as ApplyPolicyRequest.if_version, prices that somebody else
+	// stated meanwhile are not lost.
+	PolicyVersion int64 `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -226,6 +230,13 @@ func (x *ListPricesResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListPricesResponse) GetPolicyVersion() int64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
 }
 
 // CorrectPricesRequest reprices what was charged: for each closing of a
@@ -444,10 +455,11 @@ const file_budget_v1_price_proto_rawDesc = "" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"k\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x92\x01\n" +
 	"\x12ListPricesResponse\x12-\n" +
 	"\x06prices\x18\x01 \x03(\v2\x15.budget.v1.ModelPriceR\x06prices\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xef\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12%\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xef\x01\n" +
 	"\x14CorrectPricesRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x14\n" +

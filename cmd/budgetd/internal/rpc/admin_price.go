@@ -11,6 +11,7 @@ import (
 
 	"github.com/budgetd/budgetd/ledger"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -31,23 +32,15 @@ func (a *admin) ListPrices(ctx context.Context, request *connect.Request[budgetv
 			return nil, badPageToken()
 		}
 	}
-	policy, err := a.parts.Policies.Load(ctx)
+	page, err := a.parts.Policies.Prices(ctx, policystore.PricesQuery{Provider: m.Provider, Model: m.Model, Skip: skip, Limit: size})
 	if err != nil {
 		return nil, a.failed(ctx, err, "")
 	}
-	answer := &budgetv1.ListPricesResponse{}
-	at := 0
-	for _, price := range policy.Prices {
-		if (m.Provider != "" && price.Provider != m.Provider) || (m.Model != "" && price.Model != m.Model) {
-			continue
-		}
-		if at++; at <= skip {
-			continue
-		}
-		if len(answer.Prices) == size {
-			answer.NextPageToken = strconv.Itoa(skip + size)
-			break
-		}
+	answer := &budgetv1.ListPricesResponse{PolicyVersion: page.Version}
+	if page.More {
+		answer.NextPageToken = strconv.Itoa(skip + size)
+	}
+	for _, price := range page.Prices {
 		rates := make(map[string]int64, len(price.Rates))
 		for class, rate := range price.Rates {
 			rates[class] = int64(rate)
