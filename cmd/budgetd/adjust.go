@@ -23,7 +23,8 @@ func newAdjustCommand(s streams) *cobra.Command {
 or of its totals: a goodwill credit, a bill that differs. A negative amount
 gives back. Nothing is edited; the entry says who made it and why.
 
-With --key a repeat of the same command adjusts once.`,
+With --key a repeat of the same command adjusts once. Without it a key is made,
+and told when the call fails without saying whether it was posted.`,
 		Example: `  budgetd adjust acme --limit spend --amount -$20 --reason "outage on Dec 1" --key ticket-481
   budgetd adjust acme --meter tokens --amount 150000 --reason "provider's bill" --period m2026-11-01`,
 		Args: exactArgs("ACCOUNT"),
@@ -37,7 +38,8 @@ With --key a repeat of the same command adjusts once.`,
 			if money && request.Meter == "" && request.Limit == "" {
 				request.Meter = string(quota.MeterCost)
 			}
-			if request.IdempotencyKey == "" {
+			made := request.IdempotencyKey == ""
+			if made {
 				request.IdempotencyKey = "cli-" + rand.Text()
 			}
 			client, err := to.openAdmin(cmd)
@@ -46,6 +48,9 @@ With --key a repeat of the same command adjusts once.`,
 			}
 			answer, err := client.Adjust(cmd.Context(), connect.NewRequest(request))
 			if err != nil {
+				if made && unsettled(err) {
+					return fmt.Errorf("%w\nwhether it was posted is not known: repeat the command with --key %s, and it adjusts once", to.explain(err), request.IdempotencyKey)
+				}
 				return to.explain(err)
 			}
 			if wantsJSON(cmd, to.json, s.out) {
@@ -70,6 +75,15 @@ With --key a repeat of the same command adjusts once.`,
 	cmd.Flags().StringVar(&request.IdempotencyKey, "key", "", "`name` of this one adjustment, so that a repeat does nothing")
 	cmd.AddCommand(newAdjustListCommand(s))
 	return cmd
+}
+
+// unsettled says that a call failed which may have had its effect all the same.
+func unsettled(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeInternal, connect.CodeUnknown:
+		return true
+	}
+	return false
 }
 
 func newAdjustListCommand(s streams) *cobra.Command {

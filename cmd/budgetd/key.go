@@ -40,7 +40,7 @@ stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
   budgetd key create trial --account acme --expires-in 720h`,
 		Args: exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n := auth.NewKey{Name: args[0], Role: auth.RoleCaller, Accounts: accounts}
+			n := auth.NewKey{Name: args[0], Role: auth.RoleCaller, Accounts: accounts, By: operator()}
 			switch {
 			case admin && len(accounts) > 0:
 				return usagef(cmd, "--admin reaches every account: leave --account out")
@@ -99,9 +99,9 @@ func newKeyListCommand(s streams) *cobra.Command {
 				if wantsJSON(cmd, asJSON, s.out) {
 					return printKeysJSON(s, keys)
 				}
-				t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "ENDS IN", "CREATED", "STATE")
+				t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "ENDS IN", "CREATED", "BY", "STATE")
 				for _, k := range keys {
-					t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, k.CreatedAt.Local().Format(time.DateTime), keyState(k)})
+					t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, k.CreatedAt.Local().Format(time.DateTime), k.CreatedBy, keyState(k)})
 				}
 				t.Render()
 				return nil
@@ -116,7 +116,11 @@ func newKeyListCommand(s streams) *cobra.Command {
 func keyState(k auth.Key) string {
 	switch {
 	case !k.RevokedAt.IsZero():
-		return "revoked " + k.RevokedAt.Local().Format(time.DateTime)
+		state := "revoked " + k.RevokedAt.Local().Format(time.DateTime)
+		if k.RevokedBy != "" {
+			state += " by " + k.RevokedBy
+		}
+		return state
 	case k.ExpiresAt.IsZero():
 		return "works"
 	case time.Now().Before(k.ExpiresAt):
@@ -135,10 +139,12 @@ func printKeysJSON(s streams, keys []auth.Key) error {
 		CreatedAt time.Time  `json:"createdAt"`
 		ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 		RevokedAt *time.Time `json:"revokedAt,omitempty"`
+		CreatedBy string     `json:"createdBy,omitempty"`
+		RevokedBy string     `json:"revokedBy,omitempty"`
 	}
 	rows := make([]row, len(keys))
 	for i, k := range keys {
-		rows[i] = row{ID: k.ID, Name: k.Name, Role: k.Role, Accounts: k.Accounts, Last4: k.Last4, CreatedAt: k.CreatedAt}
+		rows[i] = row{ID: k.ID, Name: k.Name, Role: k.Role, Accounts: k.Accounts, Last4: k.Last4, CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedBy: k.RevokedBy}
 		if !k.ExpiresAt.IsZero() {
 			rows[i].ExpiresAt = &keys[i].ExpiresAt
 		}
@@ -156,7 +162,7 @@ func newKeyRevokeCommand(s streams) *cobra.Command {
 		Args:  exactArgs("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withStores(cmd, func(stores *app.Stores) error {
-				key, err := stores.Keys.Revoke(cmd.Context(), args[0])
+				key, err := stores.Keys.Revoke(cmd.Context(), args[0], operator())
 				if err != nil {
 					return err
 				}

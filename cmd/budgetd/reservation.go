@@ -68,19 +68,23 @@ func newReservationListCommand(s streams) *cobra.Command {
 
 func newReservationReleaseCommand(s streams) *cobra.Command {
 	var to connection
+	request := &budgetv1.ReleaseReservationRequest{}
 	cmd := &cobra.Command{
 		Use:   "release RESERVATION_ID",
 		Short: "End an open reservation and give everything back",
 		Long: `Ends a reservation as an operator: everything that it holds is given back, and
 nothing is charged. A Refund of its caller afterwards is refused. Leases end by
-themselves; this is for those that are too long to wait for.`,
-		Args: exactArgs("RESERVATION_ID"),
+themselves; this is for those that are too long to wait for. The broker logs who
+released it and why.`,
+		Example: `  budgetd reservation release $ID --reason "the worker was removed"`,
+		Args:    exactArgs("RESERVATION_ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := to.openAdmin(cmd)
 			if err != nil {
 				return err
 			}
-			answer, err := client.ReleaseReservation(cmd.Context(), connect.NewRequest(&budgetv1.ReleaseReservationRequest{ReservationId: args[0]}))
+			request.ReservationId = args[0]
+			answer, err := client.ReleaseReservation(cmd.Context(), connect.NewRequest(request))
 			if err != nil {
 				return to.explain(err)
 			}
@@ -95,5 +99,6 @@ themselves; this is for those that are too long to wait for.`,
 		},
 	}
 	to.addFlags(cmd)
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the log")
 	return cmd
 }

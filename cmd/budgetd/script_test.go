@@ -2,11 +2,16 @@ package main_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -20,6 +25,9 @@ import (
 //	exits CODE COMMAND...   runs a command, which must end with that code
 //	serve ARGS...           starts a broker and sets BUDGETD_SERVER to it
 //	id FILE NAME            puts the reservationId of a JSON answer in a variable
+//	capture FILE NAME RE    puts what the parentheses match in a variable
+//	lossy METHOD            sets LOSSY to a way to the broker on which answers to
+//	                        that call get lost, after they had their effect
 func TestScripts(t *testing.T) {
 	binary := broker.Binary(t)
 	testscript.Run(t, testscript.Params{
@@ -32,9 +40,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
-			"serve": serve,
-			"id":    reservationID,
+			"exits":   exits,
+			"serve":   serve,
+			"id":      reservationID,
+			"capture": capture,
+			"lossy":   lossy,
 		},
 	})
 }
@@ -79,4 +89,35 @@ func reservationID(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("no reservationId in %s", args[0])
 	}
 	ts.Setenv(args[1], found[1])
+}
+
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: capture FILE NAME RE")
+	}
+	found := regexp.MustCompile(args[2]).FindStringSubmatch(ts.ReadFile(args[0]))
+	if len(found) != 2 {
+		ts.Fatalf("%s does not match %s", args[0], args[2])
+	}
+	ts.Setenv(args[1], found[1])
+}
+
+func lossy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: lossy METHOD")
+	}
+	target, err := url.Parse(ts.Getenv("BUDGETD_SERVER"))
+	ts.Check(err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	lost := errors.New("the answer is lost")
+	proxy.ModifyResponse = func(answer *http.Response) error {
+		if strings.HasSuffix(answer.Request.URL.Path, "/"+args[0]) {
+			return lost
+		}
+		return nil
+	}
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
+	server := httptest.NewServer(proxy)
+	ts.Defer(server.Close)
+	ts.Setenv("LOSSY", server.URL)
 }

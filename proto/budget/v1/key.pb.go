@@ -93,7 +93,14 @@ type ApiKey struct {
 	// From when on it does not work any more. Absent: it does not expire.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// When it was revoked. Absent: it was not.
-	RevokedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	// Who made it: the name of an admin key, "user@host" of the command line on
+	// the database, or "budgetd" for the first admin key. Empty: it is older than
+	// this field.
+	CreatedBy string `protobuf:"bytes,9,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	// Who revoked it, in the same form. Empty: nobody, or it is older than this
+	// field.
+	RevokedBy     string `protobuf:"bytes,10,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +189,20 @@ func (x *ApiKey) GetRevokedAt() *timestamppb.Timestamp {
 		return x.RevokedAt
 	}
 	return nil
+}
+
+func (x *ApiKey) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *ApiKey) GetRevokedBy() string {
+	if x != nil {
+		return x.RevokedBy
+	}
+	return ""
 }
 
 // CreateKeyRequest makes an API key. A repeat makes another key.
@@ -617,7 +638,7 @@ var File_budget_v1_key_proto protoreflect.FileDescriptor
 
 const file_budget_v1_key_proto_rawDesc = "" +
 	"\n" +
-	"\x13budget/v1/key.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x02\n" +
+	"\x13budget/v1/key.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x02\n" +
 	"\x06ApiKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
@@ -629,7 +650,12 @@ const file_budget_v1_key_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n" +
 	"\n" +
-	"revoked_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\"\xa5\x01\n" +
+	"revoked_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\t \x01(\tR\tcreatedBy\x12\x1d\n" +
+	"\n" +
+	"revoked_by\x18\n" +
+	" \x01(\tR\trevokedBy\"\xa5\x01\n" +
 	"\x10CreateKeyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x12.budget.v1.KeyRoleR\x04role\x12\x1a\n" +

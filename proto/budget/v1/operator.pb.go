@@ -236,11 +236,16 @@ func (x *OpenReservation) GetDegraded() bool {
 
 // ReleaseReservationRequest ends a reservation as an operator: everything is
 // given back, as by an unused Refund. A Refund of its caller afterwards is the
-// error failed_precondition, and what the call used is not charged.
+// error failed_precondition, and what the call used is not charged. One whose
+// lease has ended is left alone (failed_precondition), so that its caller's late
+// Refund still counts.
 type ReleaseReservationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the reservation: 1 to 16,384 bytes. Required.
 	ReservationId string `protobuf:"bytes,1,opt,name=reservation_id,json=reservationId,proto3" json:"reservation_id,omitempty"`
+	// Why: 1 to 1,024 bytes of UTF-8 without control characters. It is logged with
+	// who released the reservation. Required.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -278,6 +283,13 @@ func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
 func (x *ReleaseReservationRequest) GetReservationId() string {
 	if x != nil {
 		return x.ReservationId
+	}
+	return ""
+}
+
+func (x *ReleaseReservationRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -815,9 +827,10 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"\bdegraded\x18\x06 \x01(\bR\bdegraded\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"B\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
 	"\x19ReleaseReservationRequest\x12%\n" +
-	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\"\xfe\x01\n" +
+	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfe\x01\n" +
 	"\x1aReleaseReservationResponse\x12S\n" +
 	"\n" +
 	"given_back\x18\x01 \x03(\v24.budget.v1.ReleaseReservationResponse.GivenBackEntryR\tgivenBack\x121\n" +

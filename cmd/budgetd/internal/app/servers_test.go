@@ -65,7 +65,7 @@ func TestFleet(t *testing.T) {
 	}, policystore.Options{By: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := stores.Keys.Create(ctx, auth.NewKey{Name: "test", Role: auth.RoleCaller, Accounts: []string{"demo"}})
+	_, secret, err := stores.Keys.Create(ctx, auth.NewKey{Name: "test", Role: auth.RoleCaller, By: "test", Accounts: []string{"demo"}})
 	if err != nil {
 		t.Fatal(err)
 	}

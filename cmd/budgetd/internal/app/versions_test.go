@@ -153,13 +153,13 @@ func TestChangesAreHeard(t *testing.T) {
 	if fastest > 250*time.Millisecond {
 		t.Errorf("the fastest of 5 changes took %v to be in force on two nodes", fastest)
 	}
-	key, secret, err := here.Keys.Create(t.Context(), auth.NewKey{Name: "k", Role: auth.RoleAdmin})
+	key, secret, err := here.Keys.Create(t.Context(), auth.NewKey{Name: "k", Role: auth.RoleAdmin, By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	there := nodes[1].stores.Keys
 	soon(t, "the key works at the other node", func() bool { _, err := there.Authenticate(t.Context(), secret.Reveal()); return err == nil })
-	if _, err := here.Keys.Revoke(t.Context(), key.ID); err != nil {
+	if _, err := here.Keys.Revoke(t.Context(), key.ID, "test"); err != nil {
 		t.Fatal(err)
 	}
 	soon(t, "the revoked key is refused there", func() bool {

@@ -19,7 +19,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer keys.Close()
-	_, secret, err := keys.Create(b.Context(), NewKey{Name: "bench", Role: RoleAdmin})
+	_, secret, err := keys.Create(b.Context(), NewKey{Name: "bench", Role: RoleAdmin, By: "test"})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func TestInterceptor(t *testing.T) {
 		admin, adminSecret := createKey(t, f.keys, NewKey{Role: RoleAdmin})
 		_, expired := createKey(t, f.keys, NewKey{ExpiresAt: now.Now().Add(time.Second)})
 		gone, revoked := createKey(t, f.keys, NewKey{})
-		if _, err := f.keys.Revoke(t.Context(), gone.ID); err != nil {
+		if _, err := f.keys.Revoke(t.Context(), gone.ID, "test"); err != nil {
 			t.Fatal(err)
 		}
 		now.Advance(time.Second)

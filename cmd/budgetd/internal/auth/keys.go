@@ -18,7 +18,7 @@ import (
 
 // Bounds on what a key says of itself and on lists of keys.
 const (
-	MaxKeyNameBytes = 128  // bytes of a key's name
+	MaxKeyNameBytes = 128  // bytes of a key's name, and of who makes or revokes one
 	MaxListKeys     = 1000 // keys that one List returns
 )
 
@@ -35,6 +35,8 @@ type Key struct {
 	CreatedAt time.Time // UTC, to the microsecond
 	ExpiresAt time.Time // first instant at which it no longer works; zero: never
 	RevokedAt time.Time // when it was revoked; zero: it was not
+	CreatedBy string    // who made it; "" when it is older than this field
+	RevokedBy string    // who revoked it; "" when it was not, or before there was this field
 }
 
 // usable says whether the key works at that instant, and if not, why.
@@ -54,6 +56,7 @@ type NewKey struct {
 	Role      Role      // caller or admin
 	Accounts  []string  // caller: 1 to MaxAccounts names, or only EveryAccount; admin: empty or only EveryAccount
 	ExpiresAt time.Time // zero: never; else after now
+	By        string    // who makes it, bounded as Name: an admin key's name, a user
 }
 
 // Defaults and bounds of [KeysConfig].
@@ -194,7 +197,7 @@ func (k *Keys) Create(ctx context.Context, n NewKey) (Key, Secret, error) {
 // A broker whose last admin key was revoked or expired thereby gets a new one
 // at its next start: who may start it owns its store anyway.
 func (k *Keys) EnsureAdminKey(ctx context.Context) (secret Secret, created bool, err error) {
-	key, made, err := k.compose(NewKey{Name: "first admin key", Role: RoleAdmin})
+	key, made, err := k.compose(NewKey{Name: "first admin key", Role: RoleAdmin, By: "budgetd"})
 	if err != nil {
 		return Secret{}, false, err
 	}
@@ -229,8 +232,10 @@ func (k *Keys) compose(n NewKey) (Key, Secret, error) {
 	if err != nil {
 		return Key{}, Secret{}, err
 	}
-	if err := validateKeyName(n.Name); err != nil {
-		return Key{}, Secret{}, err
+	for _, text := range []struct{ field, value string }{{"name", n.Name}, {"by", n.By}} {
+		if err := validateKeyText(text.field, text.value); err != nil {
+			return Key{}, Secret{}, err
+		}
 	}
 	now := toMicros(k.config.Clock())
 	if !n.ExpiresAt.IsZero() && !n.ExpiresAt.After(now) {
@@ -245,21 +250,23 @@ func (k *Keys) compose(n NewKey) (Key, Secret, error) {
 		Last4:     last4(secret),
 		CreatedAt: now,
 		ExpiresAt: toMicros(n.ExpiresAt),
+		CreatedBy: n.By,
 	}, secret, nil
 }
 
-func validateKeyName(name string) error {
+// validateKeyText checks what a key is called, or who makes or revokes it.
+func validateKeyText(field, text string) error {
 	switch {
-	case name == "":
-		return invalid("name", "it is empty; say what the key is for")
-	case len(name) > MaxKeyNameBytes:
-		return invalid("name", "it has %d bytes, at most %d are accepted; shorten it", len(name), MaxKeyNameBytes)
-	case !utf8.ValidString(name):
-		return invalid("name", "it is not valid UTF-8; encode it as UTF-8")
-	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }):
-		return invalid("name", "it contains a control or invisible formatting character; remove it")
-	case strings.Contains(name, keyPrefix):
-		return invalid("name", "it contains %q, as a pasted API key would; call the key by what it is for", keyPrefix)
+	case text == "":
+		return invalid(field, "it is empty; say %s", map[string]string{"name": "what the key is for", "by": "who it is"}[field])
+	case len(text) > MaxKeyNameBytes:
+		return invalid(field, "it has %d bytes, at most %d are accepted; shorten it", len(text), MaxKeyNameBytes)
+	case !utf8.ValidString(text):
+		return invalid(field, "it is not valid UTF-8; encode it as UTF-8")
+	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }):
+		return invalid(field, "it contains a control or invisible formatting character; remove it")
+	case strings.Contains(text, keyPrefix):
+		return invalid(field, "it contains %q, as a pasted API key would; call it by what it is for", keyPrefix)
 	}
 	return nil
 }
@@ -315,24 +322,27 @@ func insertKey(ctx context.Context, tx *sql.Tx, key Key, secret Secret) error {
 	}
 	hash := hashKey(secret.Reveal())
 	_, err = tx.ExecContext(ctx, `INSERT INTO api_keys
-		(id, name, role, accounts, key_sha256, last4, created_at_us, expires_at_us)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		key.ID, key.Name, string(key.Role), string(accounts), hash[:], key.Last4, key.CreatedAt.UnixMicro(), nullMicros(key.ExpiresAt))
+		(id, name, role, accounts, key_sha256, last4, created_at_us, expires_at_us, created_by)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		key.ID, key.Name, string(key.Role), string(accounts), hash[:], key.Last4, key.CreatedAt.UnixMicro(), nullMicros(key.ExpiresAt), key.CreatedBy)
 	return err
 }
 
-// Revoke ends a key for good, and returns what is known of it. Revoking it
-// again changes nothing. On this node the key stops working before Revoke
-// returns, on every other within a second. The error is [ErrKeyNotFound] or
-// wraps [ErrUnavailable].
-func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
+// Revoke ends a key for good on behalf of by (bounded as a key's name), and
+// returns what is known of it. Revoking it again changes nothing. On this node the key stops working before Revoke
+// returns, on every other within a second. The error is an [*InvalidError] or
+// [ErrKeyNotFound], or wraps [ErrUnavailable].
+func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
+	if err := validateKeyText("by", by); err != nil {
+		return Key{}, err
+	}
 	if len(id) != idChars || !isBase32(id) {
 		return Key{}, fmt.Errorf("%w: %s is not an id; \"budgetd key list\" shows them", ErrKeyNotFound, quoteShort(id))
 	}
 	var record keyRecord
 	err := k.change(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE api_keys SET revoked_at_us = $1 WHERE id = $2 AND revoked_at_us IS NULL`,
-			k.config.Clock().UnixMicro(), id)
+		_, err := tx.ExecContext(ctx, `UPDATE api_keys SET revoked_at_us = $1, revoked_by = $3 WHERE id = $2 AND revoked_at_us IS NULL`,
+			k.config.Clock().UnixMicro(), id, by)
 		if err != nil {
 			return err
 		}
@@ -386,7 +396,7 @@ func (k *Keys) List(ctx context.Context, after string, limit int) ([]Key, error)
 	return keys, unavailable(ctx, "list the API keys", rows.Err())
 }
 
-const selectKeys = `SELECT id, name, role, accounts, key_sha256, last4, created_at_us, expires_at_us, revoked_at_us FROM api_keys`
+const selectKeys = `SELECT id, name, role, accounts, key_sha256, last4, created_at_us, expires_at_us, revoked_at_us, created_by, revoked_by FROM api_keys`
 
 func scanKey(row interface{ Scan(...any) error }) (keyRecord, error) {
 	var r keyRecord
@@ -394,7 +404,8 @@ func scanKey(row interface{ Scan(...any) error }) (keyRecord, error) {
 	var hash []byte
 	var created int64
 	var expires, revoked sql.NullInt64
-	if err := row.Scan(&r.ID, &r.Name, &role, &accounts, &hash, &r.Last4, &created, &expires, &revoked); err != nil {
+	var createdBy, revokedBy sql.NullString
+	if err := row.Scan(&r.ID, &r.Name, &role, &accounts, &hash, &r.Last4, &created, &expires, &revoked, &createdBy, &revokedBy); err != nil {
 		return keyRecord{}, err
 	}
 	r.Role = Role(role)
@@ -414,6 +425,7 @@ func scanKey(row interface{ Scan(...any) error }) (keyRecord, error) {
 	r.CreatedAt = fromMicros(created)
 	r.ExpiresAt = fromNullMicros(expires)
 	r.RevokedAt = fromNullMicros(revoked)
+	r.CreatedBy, r.RevokedBy = createdBy.String, revokedBy.String
 	return r, nil
 }
 

@@ -36,6 +36,7 @@ func createKey(t *testing.T, keys *Keys, n NewKey) (Key, Secret) {
 	if n.Role == "" {
 		n.Role = RoleCaller
 	}
+	n.By = "test"
 	if n.Role == RoleCaller && n.Accounts == nil {
 		n.Accounts = []string{"acme"}
 	}
@@ -53,7 +54,7 @@ func TestCreateAndAuthenticate(t *testing.T) {
 		key, secret := createKey(t, keys, NewKey{Name: "gateway 7 — Zürich", Accounts: []string{"b:2", "acme", "b:2", "A.1@x"}, ExpiresAt: now.Now().Add(time.Hour)})
 		want := Key{
 			ID: key.ID, Name: "gateway 7 — Zürich", Role: RoleCaller, Accounts: []string{"A.1@x", "acme", "b:2"},
-			Last4: secret.Reveal()[len(secret.Reveal())-4:], CreatedAt: now.Now(), ExpiresAt: now.Now().Add(time.Hour),
+			Last4: secret.Reveal()[len(secret.Reveal())-4:], CreatedAt: now.Now(), ExpiresAt: now.Now().Add(time.Hour), CreatedBy: "test",
 		}
 		if diff := cmp.Diff(want, key); diff != "" {
 			t.Error(diff)
@@ -138,12 +139,17 @@ func TestRevoke(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		revoked, err := here.Revoke(t.Context(), key.ID)
+		revoked, err := here.Revoke(t.Context(), key.ID, "olga@desk")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !revoked.RevokedAt.Equal(now.Now()) || revoked.ID != key.ID {
-			t.Errorf("revoked = %+v, want it at %v", revoked, now.Now())
+		if !revoked.RevokedAt.Equal(now.Now()) || revoked.ID != key.ID || revoked.CreatedBy != "test" || revoked.RevokedBy != "olga@desk" {
+			t.Errorf("revoked = %+v, want it at %v, made by test and revoked by olga@desk", revoked, now.Now())
+		}
+		for _, by := range []string{"", strings.Repeat("x", 129), "a\nb"} {
+			if _, err := here.Revoke(t.Context(), key.ID, by); err == nil || !strings.HasPrefix(err.Error(), "by: ") {
+				t.Errorf("revoked by %.20q: %v", by, err)
+			}
 		}
 		if _, err := here.Authenticate(t.Context(), secret.Reveal()); !errors.Is(err, ErrKeyRevoked) {
 			t.Errorf("on the node that revoked it: %v, want ErrKeyRevoked", err)
@@ -157,7 +163,7 @@ func TestRevoke(t *testing.T) {
 			t.Errorf("another key: %v", err)
 		}
 		// Again changes nothing.
-		again, err := there.Revoke(t.Context(), key.ID)
+		again, err := there.Revoke(t.Context(), key.ID, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +172,7 @@ func TestRevoke(t *testing.T) {
 		}
 		unknownID, _ := newKey()
 		for _, id := range []string{unknownID, "", "x", "' OR 1=1 --", strings.Repeat("a", 1<<20)} {
-			if _, err := here.Revoke(t.Context(), id); !errors.Is(err, ErrKeyNotFound) || len(err.Error()) > 200 {
+			if _, err := here.Revoke(t.Context(), id, "test"); !errors.Is(err, ErrKeyNotFound) || len(err.Error()) > 200 {
 				t.Errorf("Revoke(%.20q) = %.300v, want ErrKeyNotFound", id, err)
 			}
 		}
@@ -200,6 +206,7 @@ func TestCreateRefuses(t *testing.T) {
 		}
 		for want, n := range map[string]NewKey{
 			"name: it is empty":              {Role: RoleAdmin},
+			"by: it has 129 bytes":           {Role: RoleAdmin, Name: "n", By: strings.Repeat("n", 129)},
 			"name: it has 129 bytes":         {Role: RoleAdmin, Name: strings.Repeat("n", 129)},
 			"name: it is not valid UTF-8":    {Role: RoleAdmin, Name: "\xff"},
 			"name: it contains a control":    {Role: RoleAdmin, Name: "a\nb"},
@@ -215,6 +222,9 @@ func TestCreateRefuses(t *testing.T) {
 			"at most 1000":                   {Name: "n", Role: RoleCaller, Accounts: many},
 			"expires_at: 2026-11-15T09:30":   {Name: "n", Role: RoleAdmin, ExpiresAt: now.Now()},
 		} {
+			if n.By == "" {
+				n.By = "test"
+			}
 			if _, _, err := keys.Create(t.Context(), n); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Create(%.100v) = %v, want an error with %q", n, err, want)
 			}
@@ -324,7 +334,7 @@ func TestEnsureAdminKey(t *testing.T) {
 		}
 		// Neither a caller's key nor a revoked one counts.
 		createKey(t, keys, NewKey{Accounts: []string{"*"}})
-		if _, err := keys.Revoke(t.Context(), principal.KeyID); err != nil {
+		if _, err := keys.Revoke(t.Context(), principal.KeyID, "test"); err != nil {
 			t.Fatal(err)
 		}
 		if _, created, err := keys.EnsureAdminKey(t.Context()); err != nil || !created {
@@ -387,7 +397,7 @@ func TestCancelled(t *testing.T) {
 		if _, err := keys.Authenticate(ctx, unknown.Reveal()); !errors.Is(err, context.Canceled) && err != ErrInvalidKey {
 			t.Errorf("Authenticate: %v", err)
 		}
-		if _, _, err := keys.Create(ctx, NewKey{Name: "n", Role: RoleAdmin}); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) {
+		if _, _, err := keys.Create(ctx, NewKey{Name: "n", Role: RoleAdmin, By: "test"}); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) {
 			t.Errorf("Create: %v", err)
 		}
 	})

@@ -167,7 +167,7 @@ func TestRecheck(t *testing.T) {
 					t.Errorf("before: %v", err)
 				}
 			}
-			if revoked, err := maker.Revoke(t.Context(), revoked.ID); err != nil || revoked.RevokedAt.IsZero() {
+			if revoked, err := maker.Revoke(t.Context(), revoked.ID, "test"); err != nil || revoked.RevokedAt.IsZero() {
 				t.Fatal(revoked, err)
 			}
 		}
@@ -343,7 +343,7 @@ func TestRevokeUnderLoad(t *testing.T) {
 					}
 				})
 			}
-			_, err := keys.Revoke(t.Context(), key.ID)
+			_, err := keys.Revoke(t.Context(), key.ID, "test")
 			revoked.Lock()
 			revokedAt = time.Now()
 			revoked.Unlock()

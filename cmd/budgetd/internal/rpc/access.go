@@ -41,7 +41,7 @@ func apiKey(ctx context.Context) string {
 // mayTouch says whether the caller may use the reservation. One of somebody
 // else is answered like one that does not exist.
 func (b *base) mayTouch(ctx context.Context, id string) error {
-	account, err := b.broker.AccountOf(id)
+	account, _, err := b.broker.Identify(id)
 	if err != nil {
 		return err
 	}

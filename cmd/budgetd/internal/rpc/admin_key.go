@@ -21,13 +21,14 @@ func apiKeyOut(key auth.Key) *budgetv1.ApiKey {
 	return &budgetv1.ApiKey{
 		Id: key.ID, Name: key.Name, Role: roles[key.Role], Accounts: key.Accounts, Last4: key.Last4,
 		CreatedAt: timeOut(key.CreatedAt), ExpiresAt: timeOut(key.ExpiresAt), RevokedAt: timeOut(key.RevokedAt),
+		CreatedBy: key.CreatedBy, RevokedBy: key.RevokedBy,
 	}
 }
 
 // CreateKey implements budgetv1connect.AdminServiceHandler.
 func (a *admin) CreateKey(ctx context.Context, request *connect.Request[budgetv1.CreateKeyRequest]) (*connect.Response[budgetv1.CreateKeyResponse], error) {
 	m := request.Msg
-	n := auth.NewKey{Name: m.Name, Role: auth.RoleCaller, Accounts: m.Accounts}
+	n := auth.NewKey{Name: m.Name, Role: auth.RoleCaller, Accounts: m.Accounts, By: a.by(ctx)}
 	switch m.Role {
 	case budgetv1.KeyRole_KEY_ROLE_UNSPECIFIED, budgetv1.KeyRole_KEY_ROLE_CALLER:
 	case budgetv1.KeyRole_KEY_ROLE_ADMIN:
@@ -84,7 +85,7 @@ func (a *admin) RevokeKey(ctx context.Context, request *connect.Request[budgetv1
 	if err := required("id", id, apiKeyIDBytes); err != nil {
 		return nil, err
 	}
-	key, err := a.parts.Keys.Revoke(ctx, id)
+	key, err := a.parts.Keys.Revoke(ctx, id, a.by(ctx))
 	if err != nil {
 		return nil, a.failed(ctx, err, "")
 	}

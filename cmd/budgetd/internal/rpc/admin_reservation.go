@@ -2,9 +2,15 @@ package rpc
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 
+	"github.com/budgetd/budgetd/ledger"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/reservation"
 )
@@ -37,15 +43,32 @@ func (a *admin) ListReservations(ctx context.Context, request *connect.Request[b
 // ReleaseReservation implements budgetv1connect.AdminServiceHandler.
 func (a *admin) ReleaseReservation(ctx context.Context, request *connect.Request[budgetv1.ReleaseReservationRequest]) (*connect.Response[budgetv1.ReleaseReservationResponse], error) {
 	id := request.Msg.ReservationId
+	if err := required("reservationId", id, reservation.MaxTokenText); err != nil {
+		return nil, err
+	}
+	if err := reasonIn(request.Msg.Reason); err != nil {
+		return nil, err
+	}
 	receipt, err := a.broker.Release(ctx, id)
 	if err != nil {
 		return nil, a.failed(ctx, err, "")
 	}
 	if !receipt.Replayed {
-		account, _ := a.broker.AccountOf(id) // Release has opened it
-		a.changed(ctx, "a reservation was released", "account", account)
+		account, reserved, _ := a.broker.Identify(id) // Release has opened it
+		a.changed(ctx, "a reservation was released", "account", account, "reservation", hex.EncodeToString(reserved[:]), "reason", request.Msg.Reason)
 	}
 	return connect.NewResponse(&budgetv1.ReleaseReservationResponse{
 		GivenBack: amountsOut(receipt.GivenBack), State: stateOut(reservation.StateSettled, receipt.Late, receipt.Released), Replayed: receipt.Replayed,
 	}), nil
+}
+
+// reasonIn checks why an operator does something, which is logged.
+func reasonIn(reason string) error {
+	if err := required("reason", reason, ledger.MaxReasonBytes); err != nil {
+		return err
+	}
+	if !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
+		return invalid(&budgetv1.InvalidField{Field: "reason", Problem: "is no line of text", Bound: fmt.Sprintf("1 to %d bytes of UTF-8 without control characters", ledger.MaxReasonBytes)})
+	}
+	return nil
 }

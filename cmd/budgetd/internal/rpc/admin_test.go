@@ -80,7 +80,7 @@ func TestAdminFromPolicyToReport(t *testing.T) {
 	}
 	s.ok(t, "admin", "Refund", fmt.Sprintf(`{"reservationId":%q,"usage":{"amounts":{"tokens":400}}}`, charged.text("reservationId")))
 	second := s.ok(t, "admin", "Reserve", `{"account":"red","amounts":{"tokens":100},"labels":{"route":"chat"}}`)
-	released := s.ok(t, "admin", "Admin/ReleaseReservation", fmt.Sprintf(`{"reservationId":%q}`, second.text("reservationId")))
+	released := s.ok(t, "admin", "Admin/ReleaseReservation", fmt.Sprintf(`{"reservationId":%q,"reason":"it hangs"}`, second.text("reservationId")))
 	if !strings.Contains(released.body, `"tokens":"100"`) || released.text("state") != "RESERVATION_STATE_RELEASED" {
 		t.Errorf("released: %s", released.body)
 	}
@@ -197,6 +197,8 @@ func TestAdminBadInput(t *testing.T) {
 		{"Admin/ListAdjustments", `{"account":"small","pageToken":"x"}`, "pageToken"},
 		{"Admin/ListReservations", `{}`, "account"},
 		{"Admin/ReleaseReservation", `{}`, "reservationId"},
+		{"Admin/ReleaseReservation", `{"reservationId":"r"}`, "reason"},
+		{"Admin/ReleaseReservation", `{"reservationId":"r","reason":"two\nlines"}`, "reason"},
 		{"Admin/ListAlerts", `{"pageToken":"x"}`, "pageToken"},
 		{"ListUsage", `{"account":"small"}`, "from"},
 		{"ListUsage", `{"account":"small","from":"2026-02-01T00:00:00Z","to":"2026-01-01T00:00:00Z"}`, "to"},

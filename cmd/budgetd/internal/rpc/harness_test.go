@@ -123,6 +123,7 @@ func start(t testing.TB, s setup) *server {
 		"both":  {Name: "both", Role: auth.RoleCaller, Accounts: []string{"demo", "other"}},
 		"admin": {Name: "admin", Role: auth.RoleAdmin},
 	} {
+		key.By = "test"
 		_, secret, err := keys.Create(ctx, key)
 		must(err)
 		srv.keys[name] = secret.Reveal()
