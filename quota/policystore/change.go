@@ -85,12 +85,12 @@ func (c Change) Count(action Action) int {
 // String returns the change for people to read, a line an object and a line a
 // field, and a last line that sums up:
 //
-//   - plan pro
-//     limits.tokens.rate: 200000/min
-//     ~ account acme
-//     plan: free -> pro
-//   - account old
-//     1 added, 1 changed, 1 removed, 4 unchanged
+//	~ plan pro
+//	    limits.tokens.rate: 100000/min -> 200000/min
+//	+ account acme
+//	    plan: pro
+//	- account old
+//	1 added, 1 changed, 1 removed, 4 unchanged
 func (c Change) String() string {
 	marks := map[Action]string{Added: "+", Changed: "~", Removed: "-"}
 	var text strings.Builder
