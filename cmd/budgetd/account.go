@@ -70,7 +70,7 @@ file; see apply.`,
 				if err != nil {
 					return err
 				}
-				return showChange(cmd, s, change, asJSON, false)
+				return showChange(cmd, s, stores, change, asJSON, false)
 			})
 		},
 	}
@@ -104,7 +104,7 @@ quotas begin afresh.`,
 				if err != nil {
 					return err
 				}
-				return showChange(cmd, s, change, asJSON, false)
+				return showChange(cmd, s, stores, change, asJSON, false)
 			})
 		},
 	}
@@ -172,7 +172,7 @@ still be refunded, and what it spent stays in the ledger.`,
 				if err != nil {
 					return err
 				}
-				if err := showChange(cmd, s, change, asJSON, false); err != nil {
+				if err := showChange(cmd, s, stores, change, asJSON, false); err != nil {
 					return err
 				}
 				fmt.Fprintln(s.err, "its API keys still exist: revoke them with `budgetd key revoke`")

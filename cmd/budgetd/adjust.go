@@ -16,6 +16,7 @@ func newAdjustCommand(s streams) *cobra.Command {
 	var to connection
 	request := &budgetv1.AdjustRequest{}
 	var amount string
+	var newMeter bool
 	cmd := &cobra.Command{
 		Use:   "adjust ACCOUNT",
 		Short: "Change by hand what an account has used",
@@ -25,28 +26,47 @@ gives back. Nothing is edited; the entry says who made it and why.
 
 With --key a repeat of the same command adjusts once. Without it a key is made,
 and told when the call fails without saying whether it was posted.`,
-		Example: `  budgetd adjust acme --limit spend --amount -$20 --reason "outage on Dec 1" --key ticket-481
+		Example: `  budgetd adjust acme --limit spend --amount '-$20' --reason "outage on Dec 1" --key ticket-481
   budgetd adjust acme --meter tokens --amount 150000 --reason "provider's bill" --period m2026-11-01`,
 		Args: exactArgs("ACCOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Account = args[0]
-			n, money, err := signedAmount(amount)
+			stated, err := parseSignedAmount(amount)
 			if err != nil {
 				return usagef(cmd, "--amount: %v", err)
 			}
-			request.Amount = n
-			if money && request.Meter == "" && request.Limit == "" {
+			request.Amount = stated.n
+			switch {
+			case request.Limit != "" || request.Meter != "":
+			case stated.money:
 				request.Meter = string(quota.MeterCost)
+			default:
+				return usagef(cmd, "say what is adjusted: --limit with a quota, or --meter with a meter of the totals")
 			}
 			made := request.IdempotencyKey == ""
 			if made {
 				request.IdempotencyKey = "cli-" + rand.Text()
 			}
-			client, err := to.openAdmin(cmd)
+			client, err := to.open(cmd)
 			if err != nil {
 				return err
 			}
-			answer, err := client.Adjust(cmd.Context(), connect.NewRequest(request))
+			counted, err := metersOf(cmd.Context(), client.Service(), args[0])
+			if err != nil {
+				return to.explain(err)
+			}
+			switch {
+			case request.Limit != "":
+				err = counted.checkQuota(request.Limit, stated)
+			case !newMeter && !counted.counted[request.Meter]:
+				return usagef(cmd, "--meter %s: no limit of the account counts it, and nothing was counted of it this month; an entry is for good, so give --new-meter if it is spelled right", request.Meter)
+			default:
+				err = stated.of(request.Meter)
+			}
+			if err != nil {
+				return usagef(cmd, "--amount: %v", err)
+			}
+			answer, err := client.Admin().Adjust(cmd.Context(), connect.NewRequest(request))
 			if err != nil {
 				if made && unsettled(err) {
 					return fmt.Errorf("%w\nwhether it was posted is not known: repeat the command with --key %s, and it adjusts once", to.explain(err), request.IdempotencyKey)
@@ -70,7 +90,8 @@ and told when the call fails without saying whether it was posted.`,
 	cmd.Flags().StringVar(&request.Meter, "meter", "", "`meter` of the totals")
 	cmd.Flags().StringVar(&request.Scope, "scope", "", "which counter of the quota, as `team=red`")
 	cmd.Flags().StringVar(&request.Period, "period", "", "`period`, as m2026-11-01; the current one unless stated")
-	cmd.Flags().StringVar(&amount, "amount", "", "what to add: `-$20`, 1M, -500")
+	cmd.Flags().StringVar(&amount, "amount", "", "what to add: `'-$20'`, 1M, -500")
+	cmd.Flags().BoolVar(&newMeter, "new-meter", false, "the meter may be one that the account's limits and this month's totals do not have")
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the ledger")
 	cmd.Flags().StringVar(&request.IdempotencyKey, "key", "", "`name` of this one adjustment, so that a repeat does nothing")
 	cmd.AddCommand(newAdjustListCommand(s))

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/quota/policystore"
 )
@@ -38,9 +40,9 @@ within a second; counters keep what was used.`,
 				}
 				change, err := put(cmd.Context(), document, options)
 				if err != nil {
-					return err
+					return policyFault(args[0], err)
 				}
-				return showChange(cmd, s, change, asJSON, dryRun)
+				return showChange(cmd, s, stores, change, asJSON, dryRun)
 			})
 		},
 	}
@@ -51,31 +53,44 @@ within a second; counters keep what was used.`,
 	return cmd
 }
 
+// policyFault gives an error that is the policy's own the exit code of bad
+// configuration, and the name of the file.
+func policyFault(path string, err error) error {
+	if len(quota.FieldErrors(err)) == 0 {
+		return err
+	}
+	return &exit{code: config.ExitCode, err: fmt.Errorf("%s:\n%w", path, err)}
+}
+
 func readPolicy(cmd *cobra.Command, path string) (*policyfile.Document, error) {
+	fault := func(err error) (*policyfile.Document, error) {
+		return nil, &exit{code: config.ExitCode, err: err}
+	}
 	var text string
 	var err error
 	if path == "-" {
-		text, err = readAll(cmd.InOrStdin(), "standard input")
+		path = "standard input"
+		text, err = readAll(cmd.InOrStdin(), path)
 	} else {
 		var file *os.File
 		if file, err = os.Open(path); err != nil {
-			return nil, err
+			return fault(err)
 		}
 		defer file.Close()
 		text, err = readAll(file, path)
 	}
 	if err != nil {
-		return nil, err
+		return fault(err)
 	}
 	document, err := policyfile.Parse([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s:\n%w", path, err)
+		return fault(fmt.Errorf("%s:\n%w", path, err))
 	}
 	return document, nil
 }
 
 // showChange prints what a change of the policy did, or would do.
-func showChange(cmd *cobra.Command, s streams, change policystore.Change, asJSON, dryRun bool) error {
+func showChange(cmd *cobra.Command, s streams, stores *app.Stores, change policystore.Change, asJSON, dryRun bool) error {
 	if wantsJSON(cmd, asJSON, s.out) {
 		type object struct {
 			Kind   policystore.Kind   `json:"kind"`
@@ -87,15 +102,17 @@ func showChange(cmd *cobra.Command, s streams, change policystore.Change, asJSON
 			objects = append(objects, object{o.Kind, o.Name, o.Action})
 		}
 		return json.NewEncoder(s.out).Encode(map[string]any{
-			"from": change.From, "version": change.Version, "dryRun": dryRun, "objects": objects,
+			"from": change.From, "version": change.Version, "dryRun": dryRun, "objects": objects, "database": stores.Where,
 		})
 	}
 	fmt.Fprint(s.out, change.String())
 	switch {
 	case dryRun:
-		fmt.Fprintln(s.out, "nothing was changed: dry run")
+		fmt.Fprintf(s.out, "nothing was changed in %s: dry run\n", stores.Where)
 	case change.Changes():
-		fmt.Fprintf(s.out, "policy version %d is in force\n", change.Version)
+		fmt.Fprintf(s.out, "policy version %d is in force in %s\n", change.Version, stores.Where)
+	default:
+		fmt.Fprintf(s.out, "policy version %d in %s stays as it is\n", change.Version, stores.Where)
 	}
 	return nil
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/quota/policyfile"
 )
@@ -28,8 +30,10 @@ func newConfigCheckCommand(s streams) *cobra.Command {
 		Use:   "check [POLICY_FILE...]",
 		Short: "Say what is wrong with settings and policy files, without starting anything",
 		Long: `Reads the settings as serve would (file, environment, flags) and the policy
-files that are named, and prints every fault with its place and what to do. It
-connects to nothing. Without faults it prints the settings in force; passwords
+files, prices and certificates that the settings or arguments name, and prints
+every fault with its place and what to do. It connects to nothing: a policy file
+must be whole, and one that builds on what a broker has stored is for apply
+--dry-run. Without faults it prints the settings in force; passwords
 are left out. The exit code is 78 when there is a fault.`,
 		Example: `  budgetd config check
   budgetd config check --config /etc/budgetd.yaml plans.yaml`,
@@ -38,10 +42,15 @@ are left out. The exit code is 78 when there is a fault.`,
 			if err != nil {
 				return &exit{code: config.ExitCode, err: err}
 			}
+			faults := []error{app.CheckFiles(c)}
+			if c.Policy != "" && faults[0] == nil {
+				files = append([]string{c.Policy}, files...)
+			}
 			for _, file := range files {
-				if err := checkPolicyFile(file); err != nil {
-					return &exit{code: config.ExitCode, err: err}
-				}
+				faults = append(faults, checkPolicyFile(file))
+			}
+			if err := errors.Join(faults...); err != nil {
+				return &exit{code: config.ExitCode, err: err}
 			}
 			if wantsJSON(cmd, asJSON, s.out) {
 				values := map[string]string{}
@@ -56,7 +65,7 @@ are left out. The exit code is 78 when there is a fault.`,
 			}
 			t.Render()
 			for _, file := range files {
-				fmt.Fprintf(s.out, "%s: a valid policy file\n", file)
+				fmt.Fprintf(s.out, "%s: ok\n", file)
 			}
 			return nil
 		},
@@ -76,7 +85,7 @@ func checkPolicyFile(path string) error {
 		return fmt.Errorf("%s:\n%w", path, err)
 	}
 	if _, err := document.Policy(0); err != nil {
-		return fmt.Errorf("%s:\n%w", path, err)
+		return fmt.Errorf("%s, by itself:\n%w", path, err)
 	}
 	return nil
 }

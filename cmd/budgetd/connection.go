@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	budget "github.com/budgetd/budgetd/clients/go"
-	"github.com/budgetd/budgetd/quota"
 )
 
 const (
@@ -116,45 +114,6 @@ func printJSONBy(options protojson.MarshalOptions, out io.Writer, message proto.
 		return err
 	}
 	return json.NewEncoder(out).Encode(value)
-}
-
-// parseAmounts reads --amount meter=n, with n a whole number or, for cost, an
-// amount of dollars such as $0.25.
-func parseAmounts(cmd *cobra.Command, flag string, pairs []string) (map[string]int64, error) {
-	amounts := make(map[string]int64, len(pairs))
-	for _, pair := range pairs {
-		meter, text, ok := strings.Cut(pair, "=")
-		if !ok || meter == "" {
-			return nil, usagef(cmd, "--%s %q: want METER=AMOUNT, such as tokens=4000 or cost=$0.25", flag, pair)
-		}
-		if _, twice := amounts[meter]; twice {
-			return nil, usagef(cmd, "--%s %q: the meter %s is given twice", flag, pair, meter)
-		}
-		amount, err := parseAmount(meter, text)
-		if err != nil {
-			return nil, usagef(cmd, "--%s %q: %v", flag, pair, err)
-		}
-		amounts[meter] = amount
-	}
-	return amounts, nil
-}
-
-func parseAmount(meter, text string) (int64, error) {
-	if dollars, isMoney := strings.CutPrefix(text, "$"); isMoney {
-		if meter != string(quota.MeterCost) {
-			return 0, errors.New("only cost is an amount of dollars")
-		}
-		whole, fraction, _ := strings.Cut(dollars, ".")
-		if len(fraction) > 9 {
-			return 0, errors.New("at most nine decimals")
-		}
-		text = whole + fraction + strings.Repeat("0", 9-len(fraction))
-	}
-	amount, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-	if err != nil || amount < 0 || quota.Amount(amount) > quota.MaxAmount {
-		return 0, fmt.Errorf("want a whole number from 0 to %d", quota.MaxAmount)
-	}
-	return amount, nil
 }
 
 // parseLabels reads --label name=value.

@@ -35,16 +35,16 @@ func newGrantAddCommand(s streams) *cobra.Command {
 		Long: `Adds a top-up, a promotion or a credit to an account's quota. What one period
 leaves of it is there in the next, until it ends. The same command again changes
 nothing.`,
-		Example: `  budgetd grant add acme top-up-dec --limit spend --amount $50 --until 2027-03-01
+		Example: `  budgetd grant add acme top-up-dec --limit spend --amount '$50' --until 2027-03-01
   budgetd grant add acme promo --limit tokens --amount 1M --priority -1 --reason welcome`,
 		Args: exactArgs("ACCOUNT", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			grant.Name = args[1]
-			n, _, err := signedAmount(amount)
+			stated, err := parseSignedAmount(amount)
 			if err != nil {
 				return usagef(cmd, "--amount: %v", err)
 			}
-			grant.Amount, grant.Priority = n, int32(min(max(priority, -1000), 1000))
+			grant.Amount, grant.Priority = stated.n, int32(min(max(priority, -1000), 1000))
 			now := time.Now()
 			for _, instant := range []struct {
 				flag, text string
@@ -58,11 +58,18 @@ nothing.`,
 					*instant.field = timestamppb.New(at.Truncate(time.Microsecond))
 				}
 			}
-			client, err := to.openAdmin(cmd)
+			client, err := to.open(cmd)
 			if err != nil {
 				return err
 			}
-			answer, err := client.AddGrant(cmd.Context(), connect.NewRequest(&budgetv1.AddGrantRequest{Account: args[0], Grant: grant}))
+			counted, err := metersOf(cmd.Context(), client.Service(), args[0])
+			if err != nil {
+				return to.explain(err)
+			}
+			if err := counted.checkQuota(grant.Limit, stated); err != nil {
+				return usagef(cmd, "--amount: %v", err)
+			}
+			answer, err := client.Admin().AddGrant(cmd.Context(), connect.NewRequest(&budgetv1.AddGrantRequest{Account: args[0], Grant: grant}))
 			if err != nil {
 				return to.explain(err)
 			}
@@ -76,7 +83,7 @@ nothing.`,
 	to.addFlags(cmd)
 	cmd.Flags().StringVar(&grant.Limit, "limit", "", "`name` of the quota")
 	cmd.Flags().StringVar(&grant.Scope, "scope", "", "which counter of the quota, as `team=red`")
-	cmd.Flags().StringVar(&amount, "amount", "", "what it adds: `$50`, 1M, 500")
+	cmd.Flags().StringVar(&amount, "amount", "", "what it adds: `'$50'`, 1M, 500")
 	cmd.Flags().StringVar(&from, "from", "", "`instant` from which it counts; now unless stated")
 	cmd.Flags().StringVar(&until, "until", "", "`instant` at which it ends; never unless stated")
 	cmd.Flags().IntVar(&priority, "priority", 0, "-100 to 100; below 0 is used before the quota's own amount")

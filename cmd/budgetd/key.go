@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
+	"github.com/budgetd/budgetd/quota/policystore"
 )
 
 func newKeyCommand(s streams) *cobra.Command {
@@ -60,10 +63,18 @@ stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
 				if err != nil {
 					return err
 				}
-				if wantsJSON(cmd, asJSON, s.out) {
-					return json.NewEncoder(s.out).Encode(map[string]any{"id": key.ID, "key": secret.Reveal(), "accounts": key.Accounts, "role": key.Role})
+				unknown := unknownAccounts(cmd.Context(), stores, key.Accounts)
+				for _, name := range unknown {
+					fmt.Fprintf(s.err, "budgetd: note: there is no account %q in %s; the key works once there is\n", name, stores.Where)
 				}
-				fmt.Fprintln(s.err, "This key is shown once. Keep it where secrets are kept:")
+				if wantsJSON(cmd, asJSON, s.out) {
+					answer := map[string]any{"id": key.ID, "key": secret.Reveal(), "accounts": key.Accounts, "role": key.Role, "database": stores.Where}
+					if len(unknown) > 0 {
+						answer["unknownAccounts"] = unknown
+					}
+					return json.NewEncoder(s.out).Encode(answer)
+				}
+				fmt.Fprintf(s.err, "This key of %s is shown once. Keep it where secrets are kept:\n", stores.Where)
 				fmt.Fprintln(s.out, secret.Reveal())
 				return nil
 			})
@@ -75,6 +86,21 @@ stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
 	cmd.Flags().DurationVar(&lifetime, "expires-in", 0, "how long the key works; for good if not given")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
+}
+
+// unknownAccounts are the accounts of a key that do not exist: perhaps they are
+// misspelt.
+func unknownAccounts(ctx context.Context, stores *app.Stores, accounts []string) []string {
+	var unknown []string
+	for _, name := range accounts {
+		if name == auth.EveryAccount {
+			continue
+		}
+		if _, err := stores.Policies.Account(ctx, name); errors.Is(err, policystore.ErrNotFound) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
 }
 
 func newKeyListCommand(s streams) *cobra.Command {
@@ -166,7 +192,7 @@ func newKeyRevokeCommand(s streams) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(s.out, "revoked %s (%s)\n", key.ID, key.Name)
+				fmt.Fprintf(s.out, "revoked %s (%s) in %s\n", key.ID, key.Name, stores.Where)
 				return nil
 			})
 		},

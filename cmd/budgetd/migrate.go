@@ -25,7 +25,7 @@ nodes may do it at once. A schema that is newer than this budgetd is refused.`,
   budgetd migrate --postgres postgres://budgetd@127.0.0.1/budgetd --status`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Load(cmd.Flags(), os.LookupEnv)
+			c, err := config.LoadForStore(cmd.Flags(), os.LookupEnv)
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,6 @@ import (
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
-	"github.com/budgetd/budgetd/quota"
 )
 
 // openAdmin is open for the calls of operators: the key must be an admin's.
@@ -70,21 +69,6 @@ func parseInstant(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is no point in time; write a date (2026-12-01), an instant (2026-12-01T09:00:00Z), -36h, -7d, today, this-month or last-month", text)
-}
-
-// signedAmount reads an amount as policies write it, with or without a sign:
-// "-$20", "1M", "500".
-func signedAmount(text string) (amount int64, money bool, err error) {
-	digits, negative := strings.CutPrefix(text, "-")
-	meter := quota.MeterRequests
-	if strings.HasPrefix(digits, "$") {
-		meter, money = quota.MeterCost, true
-	}
-	n, err := quota.ParseAmount(meter, digits)
-	if negative {
-		n = -n
-	}
-	return int64(n), money, err
 }
 
 // showLabels prints labels in the order of the names given, "-" for one that is

@@ -23,17 +23,3 @@ func TestParseInstant(t *testing.T) {
 		}
 	}
 }
-
-func TestSignedAmount(t *testing.T) {
-	for text, want := range map[string]int64{"$20": 20_000_000_000, "-$0.5": -500_000_000, "1M": 1_000_000, "-500": -500} {
-		got, money, err := signedAmount(text)
-		if err != nil || got != want || money != (want%1_000_000 == 0 && want != 1_000_000) {
-			t.Errorf("%s: %d, %v, %v; want %d", text, got, money, err, want)
-		}
-	}
-	for _, text := range []string{"", "-", "$", "$-5", "--5", "1.5", "+5"} {
-		if got, _, err := signedAmount(text); err == nil {
-			t.Errorf("%q was read as %d", text, got)
-		}
-	}
-}

@@ -98,7 +98,7 @@ func newPricesSetCommand(s streams) *cobra.Command {
 		Long: `States what a model costs, in dollars per million tokens, for the reservations
 that are made from an instant on. What was charged before stays as it is: see
 prices correct.`,
-		Example: `  budgetd prices set openai/gpt-4o-mini --from 2026-12-01 --input $0.15 --output $0.60 --cache-read $0.075`,
+		Example: `  budgetd prices set openai/gpt-4o-mini --from 2026-12-01 --input '$0.15' --output '$0.60' --cache-read '$0.075'`,
 		Args:    exactArgs("PROVIDER/MODEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			provider, model, ok := strings.Cut(args[0], "/")
@@ -114,7 +114,7 @@ prices correct.`,
 				if !cmd.Flags().Changed(flagOf(class)) {
 					continue
 				}
-				amount, err := quota.ParseAmount(quota.MeterCost, *text)
+				amount, err := parseAmount(string(quota.MeterCost), *text)
 				if err != nil {
 					return usagef(cmd, "--%s: %v", flagOf(class), err)
 				}
@@ -137,7 +137,7 @@ prices correct.`,
 	to.addFlags(cmd)
 	cmd.Flags().StringVar(&from, "from", "now", "`instant` from which it holds: a date, RFC 3339, today, this-month")
 	for _, class := range quota.PriceClasses {
-		rates[class] = cmd.Flags().String(flagOf(class), "", "dollars per million tokens, as `$0.15`")
+		rates[class] = cmd.Flags().String(flagOf(class), "", "dollars per million tokens, as `'$0.15'`")
 	}
 	return cmd
 }

@@ -22,6 +22,9 @@ func withStores(cmd *cobra.Command, work func(*app.Stores) error) error {
 	if err != nil {
 		return err
 	}
+	if stores.Made {
+		fmt.Fprintf(cmd.ErrOrStderr(), "budgetd: note: %s did not exist and was made now; a broker with another --data or --postgres does not see it\n", stores.Where)
+	}
 	err = work(stores)
 	if closeErr := stores.Close(); err == nil {
 		err = closeErr

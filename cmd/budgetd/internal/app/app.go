@@ -156,7 +156,11 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	if err := ops.RegisterProcess(a.registry); err != nil {
 		return nil, err
 	}
-	// Ports first: a second broker by mistake fails here, and touches nothing.
+	named, err := readFiles(c)
+	if err != nil {
+		return nil, err
+	}
+	// Then ports: a second broker by mistake fails here, and touches nothing.
 	if err := a.listen(ctx); err != nil {
 		return nil, err
 	}
@@ -164,7 +168,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	if err != nil {
 		return nil, err
 	}
-	if err := a.loadPolicy(ctx, stores); err != nil {
+	if err := a.loadPolicy(ctx, stores, named.policy); err != nil {
 		return nil, err
 	}
 	changed := make(chan struct{}, 1)
@@ -177,7 +181,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		return nil, fmt.Errorf("%s: %w", stores.Where, err)
 	}
 	a.opened("the signing keys", signing.Close)
-	counter, err := a.newEstimator(watcher)
+	counter, err := a.newEstimator(watcher, named.prices)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +219,9 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 			return nil
 		}},
 	)
-	secret, created, err := auth.Secret{}, false, error(nil)
+	announceKey := func() {}
 	if !c.Demo {
-		if secret, created, err = stores.Keys.EnsureAdminKey(ctx); err != nil {
+		if announceKey, err = a.ensureAdminKey(ctx, stores.Keys, options.Out); err != nil {
 			return nil, fmt.Errorf("%s: %w", stores.Where, err)
 		}
 	}
@@ -243,9 +247,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	}
 	a.goOn(func() { _ = signing.Run(background) })
 	a.banner(options.Out, stores, watcher.Current())
-	if created {
-		announceAdminKey(options.Out, secret)
-	}
+	announceKey()
 	return a, nil
 }
 
@@ -352,7 +354,7 @@ func (a *App) listen(ctx context.Context) error {
 	open := func(setting, address string) (*listener, error) {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", setting, err)
+			return nil, listenProblem(setting, address, err)
 		}
 		a.opened(setting, func() error {
 			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -370,6 +372,21 @@ func (a *App) listen(ctx context.Context) error {
 		a.ops, err = open("ops_listen", a.config.OpsListen)
 	}
 	return err
+}
+
+// listenProblem says what to do about a port that can't be had.
+func listenProblem(setting, address string, err error) error {
+	flag := "--" + strings.ReplaceAll(setting, "_", "-")
+	var advice string
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		advice = fmt.Sprintf("something listens there already, perhaps another broker; end it, or give this one another address with %s", flag)
+	case errors.Is(err, syscall.EACCES):
+		advice = fmt.Sprintf("this user may not listen there; give it a port from 1024 on with %s", flag)
+	default:
+		advice = fmt.Sprintf("give it an address of this machine with %s", flag)
+	}
+	return fmt.Errorf("%s: %s: %s; %s", setting, address, innermost(err), advice)
 }
 
 // serve starts the servers on the ports.

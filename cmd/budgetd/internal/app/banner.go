@@ -19,7 +19,8 @@ func (a *App) banner(out io.Writer, stores *Stores, policy *quota.Policy) {
 	}
 	state := fmt.Sprintf("version %d, %d plans, %d pools, %d accounts", policy.Version, len(policy.Plans), len(policy.Pools), len(policy.Accounts))
 	build := ops.ThisBuild()
-	if a.config.LogFormat == "json" || a.config.LogFormat == "auto" && !isTerminal(out) {
+	records := a.config.LogFormat == "json" || a.config.LogFormat == "auto" && !isTerminal(out)
+	if records {
 		a.log.Info("serving", "url", a.URL(), "ops", a.OpsAddr(), "engine", engine, "ledger", stores.Where,
 			"policy_version", policy.Version, "accounts", len(policy.Accounts), "version", build.Version, "revision", build.Revision)
 	} else {
@@ -32,7 +33,10 @@ func (a *App) banner(out io.Writer, stores *Stores, policy *quota.Policy) {
 	if len(policy.Accounts) == 0 {
 		a.log.Warn("there is no account yet: every call is refused until \"budgetd apply\" brings in plans and accounts")
 	}
-	if a.config.Demo {
+	switch {
+	case a.config.Demo && records:
+		a.log.Info("account and key of the demo are both \"demo\"; the README has calls to try")
+	case a.config.Demo:
 		fmt.Fprint(out, a.demoLines())
 	}
 }
@@ -50,10 +54,4 @@ func (a *App) demoLines() string {
 	line("Refund", `{"reservationId":"…","usage":{"amounts":{"tokens":1600}}}`)
 	text.WriteByte('\n')
 	return text.String()
-}
-
-// announceAdminKey shows the one key that nobody made by hand, once.
-func announceAdminKey(out io.Writer, secret auth.Secret) {
-	fmt.Fprintf(out, "\nA first admin key was made. It is shown this once and kept only as a hash:\n\n  %s\n\n"+
-		"Make keys for callers with it or with \"budgetd key create\", which needs no key on this machine.\n\n", secret.Reveal())
 }

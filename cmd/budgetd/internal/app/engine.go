@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -89,21 +88,13 @@ func (a *App) openEngine(ctx context.Context, clock func() time.Time) (reservati
 
 // newEstimator counts and prices with the prices of the policy, the catalogue
 // and what the operator adds to that.
-func (a *App) newEstimator(policies reservation.Policies) (*estimator.Estimator, error) {
+func (a *App) newEstimator(policies reservation.Policies, prices *estimator.Overrides) (*estimator.Estimator, error) {
 	catalogue, err := estimator.EmbeddedCatalogue()
 	if err != nil {
 		return nil, err
 	}
-	if a.config.Prices != "" {
-		text, err := readBounded(a.config.Prices, 4<<20)
-		if err != nil {
-			return nil, &config.Error{Setting: "prices", Value: a.config.Prices, Problem: err.Error()}
-		}
-		overrides, err := estimator.ParseOverrides(text)
-		if err != nil {
-			return nil, &config.Error{Setting: "prices", Value: a.config.Prices, Problem: err.Error()}
-		}
-		catalogue = catalogue.With(overrides)
+	if prices != nil {
+		catalogue = catalogue.With(*prices)
 	}
 	settings := estimator.Config{Catalogue: catalogue, Policy: policies.Current, Registerer: a.registry, Now: time.Now}
 	if price := a.config.UnknownModelPrice; price > 0 {
@@ -112,26 +103,9 @@ func (a *App) newEstimator(policies reservation.Policies) (*estimator.Estimator,
 	return estimator.New(settings)
 }
 
-// readBounded reads a file that is no larger than most bytes.
-func readBounded(path string, most int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, errors.New("can't be read: " + innermost(err))
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, most+1))
-	switch {
-	case err != nil:
-		return nil, errors.New("can't be read: " + innermost(err))
-	case int64(len(text)) > most:
-		return nil, fmt.Errorf("is over %d bytes", most)
-	}
-	return text, nil
-}
-
 // loadPolicy applies what the configuration brings: the demo's policy where
 // there is no demo account yet, or the policy file.
-func (a *App) loadPolicy(ctx context.Context, stores *Stores) error {
+func (a *App) loadPolicy(ctx context.Context, stores *Stores, file *policyfile.Document) error {
 	switch {
 	case a.config.Demo:
 		present, err := stores.Policies.Load(ctx)
@@ -149,30 +123,19 @@ func (a *App) loadPolicy(ctx context.Context, stores *Stores) error {
 		if err != nil {
 			return fmt.Errorf("apply the demo policy: %w", err)
 		}
-	case a.config.Policy != "":
-		return a.applyPolicyFile(ctx, stores)
+	case file != nil:
+		return a.applyPolicyFile(ctx, stores, file)
 	}
 	return nil
 }
 
-func (a *App) applyPolicyFile(ctx context.Context, stores *Stores) error {
-	fault := func(err error) error {
-		return &config.Error{Setting: "policy", Value: a.config.Policy, Problem: err.Error()}
-	}
-	text, err := readBounded(a.config.Policy, policyfile.MaxBytes)
-	if err != nil {
-		return fault(err)
-	}
-	document, err := policyfile.Parse(text)
-	if err != nil {
-		return fault(fmt.Errorf("is faulty:\n%w", err))
-	}
+func (a *App) applyPolicyFile(ctx context.Context, stores *Stores, document *policyfile.Document) error {
 	change, err := stores.Policies.Apply(ctx, document, policystore.Options{By: "budgetd serve --policy"})
 	switch {
 	case errors.Is(err, policystore.ErrUnavailable):
 		return fmt.Errorf("%s: %w", stores.Where, err)
 	case err != nil:
-		return fault(fmt.Errorf("can't be applied:\n%w", err))
+		return &config.Error{Setting: "policy", Value: a.config.Policy, Problem: "can't be applied:\n" + err.Error()}
 	}
 	if change.Changes() {
 		a.log.Info("the policy file was applied", "file", a.config.Policy, "version", change.Version)

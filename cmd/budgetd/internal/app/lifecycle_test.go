@@ -2,9 +2,12 @@ package app_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -185,7 +188,7 @@ func TestSecondBroker(t *testing.T) {
 	}
 	other := demoConfig(t)
 	other.Listen = first.Addr()
-	if _, err := app.Start(context.Background(), other, app.Options{}); err == nil || !strings.Contains(err.Error(), "listen: ") || !strings.Contains(err.Error(), "in use") {
+	if _, err := app.Start(context.Background(), other, app.Options{}); err == nil || !strings.Contains(err.Error(), "listen: ") || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("on the same port: %v", err)
 	}
 	if status, _, text := call(t, first, "demo", "Reserve", `{"amounts":{"tokens":1}}`); status != http.StatusOK {
@@ -214,17 +217,30 @@ func TestStartFailsCleanly(t *testing.T) {
 	begin(t, c, app.Options{})
 }
 
-// Without demo there is one admin key, made and shown once.
+// Without demo there is one admin key, made once. Where no terminal shows it it is
+// in a file that nobody else may read, and not in the log.
 func TestFirstAdminKey(t *testing.T) {
 	c := demoConfig(t)
-	c.Demo = false
+	c.Demo, c.LogFormat = false, "json"
 	out := &output{}
 	first := begin(t, c, app.Options{Out: out})
-	_, after, found := strings.Cut(out.String(), "bk_")
-	if !found || strings.Count(out.String(), "bk_") != 1 {
-		t.Fatalf("no key is shown: %s", out)
+	path := filepath.Join(c.Data, "admin-key")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	key := "bk_" + strings.Fields(after)[0]
+	key := strings.TrimSpace(string(text))
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v: want a file of mode 0600", info.Mode(), err)
+	}
+	if strings.Contains(out.String(), "bk_") || !strings.Contains(out.String(), path) {
+		t.Errorf("the log has the key, or not where it is: %s", out)
+	}
+	for line := range strings.Lines(out.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a line of the log is not JSON: %s", line)
+		}
+	}
 	if status, _, text := call(t, first, key, "GetQuota", `{"account":"nobody"}`); status != http.StatusNotFound {
 		t.Errorf("the key does not work: %d %s", status, text)
 	}
@@ -237,8 +253,11 @@ func TestFirstAdminKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &output{}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
 	begin(t, c, app.Options{Out: again})
-	if strings.Contains(again.String(), "bk_") {
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("a second key is made: %s", again)
 	}
 	if !strings.Contains(again.String(), "there is no account yet") {

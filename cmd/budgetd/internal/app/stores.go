@@ -27,6 +27,9 @@ const databaseFile = "budgetd.db"
 // another process writes.
 const busyTimeout = 5 * time.Second
 
+// firstMigration is the version of a schema's first migration.
+const firstMigration = 1
+
 // Database is the store of plans, keys and the ledger, as it was found: its
 // schema may be old, or not there.
 type Database struct {
@@ -34,6 +37,9 @@ type Database struct {
 	Dialect migrations.Dialect
 	// Where it is, for people: a path, or an address without its password.
 	Where string
+
+	// Made: there was no schema before it was opened and migrated now.
+	Made bool
 
 	path string // SQLite
 
@@ -78,6 +84,7 @@ func (d *Database) Migrate(ctx context.Context) ([]migrations.Migration, error) 
 	if err != nil {
 		err = fmt.Errorf("%s: %w", d.Where, err)
 	}
+	d.Made = len(applied) > 0 && applied[0].Version == firstMigration
 	return applied, err
 }
 

@@ -192,18 +192,22 @@ func (k *Keys) Create(ctx context.Context, n NewKey) (Key, Secret, error) {
 
 // EnsureAdminKey makes an admin key that does not expire, named "first admin
 // key", unless there is an admin key that works. However many nodes call it at
-// once, one of them makes a key; the others return false and no secret.
+// once, one of them makes a key; the others return false.
+//
+// keep gets the key before it is stored, since it can't be shown later: its error
+// is returned, and then no key is made.
 //
 // A broker whose last admin key was revoked or expired thereby gets a new one
 // at its next start: who may start it owns its store anyway.
-func (k *Keys) EnsureAdminKey(ctx context.Context) (secret Secret, created bool, err error) {
+func (k *Keys) EnsureAdminKey(ctx context.Context, keep func(Secret) error) (created bool, err error) {
 	key, made, err := k.compose(NewKey{Name: "first admin key", Role: RoleAdmin, By: "budgetd"})
 	if err != nil {
-		return Secret{}, false, err
+		return false, err
 	}
 	if exists, err := hasAdminKey(ctx, k.db, k.config.Clock()); err != nil || exists {
-		return Secret{}, false, unavailable(ctx, "look for an admin key", err)
+		return false, unavailable(ctx, "look for an admin key", err)
 	}
+	var kept error
 	err = k.change(ctx, func(tx *sql.Tx) error {
 		// Ask again: another node may have been first.
 		exists, err := hasAdminKey(ctx, tx, k.config.Clock())
@@ -213,15 +217,18 @@ func (k *Keys) EnsureAdminKey(ctx context.Context) (secret Secret, created bool,
 		if exists {
 			return errNothingToDo
 		}
+		if kept = keep(made); kept != nil {
+			return errNothingToDo
+		}
 		return insertKey(ctx, tx, key, made)
 	})
 	switch {
 	case errors.Is(err, errNothingToDo):
-		return Secret{}, false, nil
+		return false, kept
 	case err != nil:
-		return Secret{}, false, err
+		return false, err
 	}
-	return made, true, nil
+	return true, nil
 }
 
 // errNothingToDo rolls a transaction back that found its work done.

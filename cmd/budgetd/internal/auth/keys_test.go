@@ -308,7 +308,8 @@ func TestEnsureAdminKey(t *testing.T) {
 			node := openKeys(t, open(), KeysConfig{Clock: now.Now})
 			done.Go(func() {
 				start.Wait()
-				secret, created, err := node.EnsureAdminKey(t.Context())
+				var secret Secret
+				created, err := node.EnsureAdminKey(t.Context(), func(made Secret) error { secret = made; return nil })
 				if err != nil {
 					t.Error(err)
 				}
@@ -337,10 +338,16 @@ func TestEnsureAdminKey(t *testing.T) {
 		if _, err := keys.Revoke(t.Context(), principal.KeyID, "test"); err != nil {
 			t.Fatal(err)
 		}
-		if _, created, err := keys.EnsureAdminKey(t.Context()); err != nil || !created {
+		// A key that can't be kept is not made: nobody would know it.
+		full := errors.New("the disk is full")
+		if created, err := keys.EnsureAdminKey(t.Context(), func(Secret) error { return full }); created || !errors.Is(err, full) {
+			t.Errorf("a key that could not be kept: %v, %v", created, err)
+		}
+		kept := func(Secret) error { return nil }
+		if created, err := keys.EnsureAdminKey(t.Context(), kept); err != nil || !created {
 			t.Errorf("after the last admin key was revoked: %v, %v", created, err)
 		}
-		if _, created, err := keys.EnsureAdminKey(t.Context()); err != nil || created {
+		if created, err := keys.EnsureAdminKey(t.Context(), kept); err != nil || created {
 			t.Errorf("with an admin key: %v, %v", created, err)
 		}
 	})

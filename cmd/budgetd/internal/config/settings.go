@@ -128,7 +128,7 @@ var settings = []Setting{
 	{
 		Name: "data", Type: "file", Bound: "a directory; made if it is missing",
 		Usage:    "`directory` of what this broker keeps on its disk",
-		Doc:      "What this broker keeps on its disk. Without postgres that is everything: plans, keys and the ledger, in one SQLite file. With postgres it is the spool, where Refunds wait while PostgreSQL is away. It must be on a local disk that outlives the process, and only one broker at a time may use it.",
+		Doc:      "What this broker keeps on its disk. Without postgres that is everything: plans, keys and the ledger, in one SQLite file. With postgres it is the spool, where Refunds wait while PostgreSQL is away. The first start without an admin key leaves one in its file admin-key, for its owner only, unless a terminal shows it. The directory must be on a local disk that outlives the process, and only one broker at a time may use it.",
 		standard: defaultData, shown: "$XDG_STATE_HOME/budgetd",
 		set: func(c *Config, v string) error {
 			c.Data = v
