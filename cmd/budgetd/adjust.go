@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/rand"
 	"fmt"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -135,7 +134,7 @@ func newAdjustListCommand(s streams) *cobra.Command {
 			}
 			t := newTable(s.out, "WHEN", "LIMIT", "SCOPE", "PERIOD", "METER", "AMOUNT", "BY", "REASON")
 			for _, a := range all.Adjustments {
-				t.AppendRow([]any{a.AdjustedAt.AsTime().Local().Format(time.DateTime), a.Limit, a.Scope, a.Period, a.Meter, showAmount(a.Meter, a.Amount), a.AdjustedBy, a.Reason})
+				t.AppendRow([]any{showInstant(a.AdjustedAt), a.Limit, a.Scope, a.Period, a.Meter, showAmount(a.Meter, a.Amount), a.AdjustedBy, a.Reason})
 			}
 			t.Render()
 			return nil

@@ -121,13 +121,6 @@ func newGrantListCommand(s streams) *cobra.Command {
 	return cmd
 }
 
-func showInstant(at *timestamppb.Timestamp) string {
-	if at == nil {
-		return "-"
-	}
-	return at.AsTime().Local().Format(time.DateTime)
-}
-
 func newGrantRemoveCommand(s streams) *cobra.Command {
 	var to connection
 	cmd := &cobra.Command{

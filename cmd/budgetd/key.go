@@ -125,9 +125,9 @@ func newKeyListCommand(s streams) *cobra.Command {
 				if wantsJSON(cmd, asJSON, s.out) {
 					return printKeysJSON(s, keys)
 				}
-				t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "ENDS IN", "CREATED", "BY", "STATE")
+				t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "KEY ENDS", "CREATED", "BY", "EXPIRES", "STATE")
 				for _, k := range keys {
-					t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, k.CreatedAt.Local().Format(time.DateTime), k.CreatedBy, keyState(k)})
+					t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, showTime(k.CreatedAt), k.CreatedBy, showTime(k.ExpiresAt), keyState(k)})
 				}
 				t.Render()
 				return nil
@@ -142,15 +142,13 @@ func newKeyListCommand(s streams) *cobra.Command {
 func keyState(k auth.Key) string {
 	switch {
 	case !k.RevokedAt.IsZero():
-		state := "revoked " + k.RevokedAt.Local().Format(time.DateTime)
+		state := "revoked " + showTime(k.RevokedAt)
 		if k.RevokedBy != "" {
 			state += " by " + k.RevokedBy
 		}
 		return state
-	case k.ExpiresAt.IsZero():
+	case k.ExpiresAt.IsZero() || time.Now().Before(k.ExpiresAt):
 		return "works"
-	case time.Now().Before(k.ExpiresAt):
-		return "until " + k.ExpiresAt.Local().Format(time.DateTime)
 	}
 	return "expired"
 }

@@ -54,7 +54,7 @@ nodes may do it at once. A schema that is newer than this budgetd is refused.`,
 			for _, m := range list {
 				applied := "pending"
 				if !m.Pending() {
-					applied = m.AppliedAt.Local().Format(time.DateTime)
+					applied = showTime(m.AppliedAt)
 				}
 				t.AppendRow([]any{m.Version, m.Name, applied})
 			}

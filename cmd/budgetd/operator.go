@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +85,15 @@ func showLabels(names []string, labels map[string]string) []any {
 		}
 	}
 	return cells
+}
+
+// showAllLabels prints labels by name, "route=chat user=7", "-" for none.
+func showAllLabels(labels map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, name+"="+labels[name])
+	}
+	return cmp.Or(strings.Join(parts, " "), "-")
 }
 
 // showHeld prints what a reservation holds, "tokens 4,000, spend $0.25".

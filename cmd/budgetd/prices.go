@@ -70,7 +70,7 @@ catalogue. Rates are dollars per million tokens.`,
 			}
 			t := newTable(s.out, header...)
 			for _, price := range all.Prices {
-				row := []any{price.Provider + "/" + price.Model, price.From.AsTime().Format(time.RFC3339)}
+				row := []any{price.Provider + "/" + price.Model, showInstant(price.From)}
 				for _, class := range quota.PriceClasses {
 					shown := "-"
 					if rate, stated := price.Rates[class]; stated {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
 )
 
 func newQuotaCommand(s streams) *cobra.Command {
@@ -19,8 +20,10 @@ func newQuotaCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quota",
 		Short: "Show an account's limits and what is left of them",
-		Long: `Shows every limit that calls of an account with these labels meet: used, held by
-open reservations, left, and when it is whole again.`,
+		Long: `Shows every limit that calls of an account with these labels may meet: used, held
+by open reservations, left, and when it is whole again. A limit that matches on a
+label which is not given is among them. PER is what refills a limit of rate, or
+the period of a quota.`,
 		Example: `  budgetd quota --account demo
   budgetd quota --account acme --label model=gpt-4o-mini --label user=7 --json`,
 		Args: cobra.NoArgs,
@@ -59,16 +62,27 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 	if m.LedgerAway {
 		fmt.Fprintln(s.err, "the broker's ledger does not answer; quotas are shown as far as its store knows them")
 	}
-	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "OF", "USED", "HELD", "LEFT", "RESETS")
+	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "OF", "PER", "USED", "HELD", "LEFT", "RESETS")
 	for _, limit := range m.Limits {
-		resets := "-"
-		if limit.ResetsAt != nil {
-			resets = limit.ResetsAt.AsTime().Local().Format(time.DateTime)
-		}
 		t.AppendRow([]any{
-			limit.Limit, limit.Scope, limit.Meter, showAmount(limit.Meter, limit.LimitAmount),
-			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), resets,
+			limit.Limit, limit.Scope, limit.Meter, showAmount(limit.Meter, limit.LimitAmount), showSpan(limit),
+			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), showInstant(limit.ResetsAt),
 		})
 	}
 	t.Render()
+}
+
+// showSpan prints over what a limit counts: "10000/min", "month".
+func showSpan(limit *budgetv1.LimitStatus) string {
+	switch limit.Kind {
+	case budgetv1.LimitKind_LIMIT_KIND_BUCKET:
+		return quota.FormatRate(quota.Meter(limit.Meter), quota.Rate{
+			Amount: quota.Amount(limit.RefillAmount), Every: time.Duration(limit.RefillEveryMs) * time.Millisecond,
+		})
+	case budgetv1.LimitKind_LIMIT_KIND_QUOTA:
+		return limit.Period
+	case budgetv1.LimitKind_LIMIT_KIND_SLOTS:
+		return "at once"
+	}
+	return "-"
 }

@@ -54,9 +54,9 @@ func newReservationListCommand(s streams) *cobra.Command {
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, all)
 			}
-			t := newTable(s.out, "MADE", "LEASE ENDS", "HOLDS", "RESERVATION")
+			t := newTable(s.out, "MADE", "LEASE ENDS", "LABELS", "HOLDS", "RESERVATION")
 			for _, r := range all.Reservations {
-				t.AppendRow([]any{showInstant(r.CreatedAt), showInstant(r.ExpiresAt), showHeld(r.Holds), r.ReservationId})
+				t.AppendRow([]any{showInstant(r.CreatedAt), showInstant(r.ExpiresAt), showAllLabels(r.Labels), showHeld(r.Holds), r.ReservationId})
 			}
 			t.Render()
 			return nil

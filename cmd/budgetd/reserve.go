@@ -167,7 +167,7 @@ func warnOfUnlimited(s streams, asked map[string]int64, holds []*budgetv1.Hold) 
 func showReservation(s streams, m *budgetv1.ReserveResponse) {
 	if m.ReservationId != "" {
 		fmt.Fprintf(s.out, "reservation  %s\n", m.ReservationId)
-		fmt.Fprintf(s.out, "expires      %s (in %s)\n", m.ExpiresAt.AsTime().Local().Format(time.RFC3339), time.Until(m.ExpiresAt.AsTime()).Round(time.Second))
+		fmt.Fprintf(s.out, "expires      %s (in %s)\n", showInstant(m.ExpiresAt), time.Until(m.ExpiresAt.AsTime()).Round(time.Second))
 	} else {
 		fmt.Fprintln(s.out, "would be granted (dry run, nothing is taken)")
 	}

@@ -4,9 +4,11 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/budgetd/budgetd/quota"
 )
@@ -32,6 +34,22 @@ func rightAligned(columns ...int) []table.ColumnConfig {
 		configs[i] = table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight}
 	}
 	return configs
+}
+
+// showTime prints an instant: RFC 3339 to seconds, in UTC, as everywhere.
+func showTime(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// showInstant is showTime for an instant of an answer.
+func showInstant(at *timestamppb.Timestamp) string {
+	if at == nil {
+		return "-"
+	}
+	return showTime(at.AsTime())
 }
 
 // showAmount prints an amount for people: money in dollars, counts with

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
 )
 
 // reportFlags are what a report of usage is asked with.
@@ -44,12 +45,14 @@ func newUsageCommand(s streams) *cobra.Command {
 		Long: `Sums up what was used, by hour, day or month of UTC, split by any labels of the
 calls. A call counts at the instant at which it was reserved.
 
---held compares what reservations held with what they used, the worst ratio
-first: who asks for a max_tokens of 8,000 and gets 500 back, keeps others out of
-limits for nothing. It splits by route unless --group-by says otherwise.
+--held compares what reservations held with what they used: who asks for a
+max_tokens of 8,000 and gets 500 back, keeps others out of limits for nothing. It
+splits by route unless --group-by says otherwise. A table has the worst ratio
+first.
 
---format csv and jsonl print every row as it comes, for other programs: CSV as
-in RFC 4180, JSON one object a line. Cost is in nano-dollars there.`,
+--format csv and jsonl print every row as it comes, in order of time and labels,
+for other programs: CSV as in RFC 4180, JSON one object a line with whole numbers
+as strings. The unit is stated with each row: cost is in nano_usd there.`,
 		Example: `  budgetd usage --account acme --from this-month --by day
   budgetd usage --from -7d --by total --group-by account,model --meter cost
   budgetd usage --account acme --from last-month --to this-month --format csv > usage.csv
@@ -75,7 +78,7 @@ func (f *reportFlags) run(cmd *cobra.Command, s streams) error {
 	if err != nil {
 		return err
 	}
-	write, err := f.writer(cmd, s, request.GroupBy)
+	write, err := f.writer(cmd, s, request)
 	if err != nil {
 		return err
 	}
@@ -83,12 +86,14 @@ func (f *reportFlags) run(cmd *cobra.Command, s streams) error {
 	if err != nil {
 		return err
 	}
+	rows := 0
 	err = walkPages(func(token string) (string, error) {
 		request.PageToken = token
 		answer, err := client.Service().ListUsage(cmd.Context(), connect.NewRequest(request))
 		if err != nil {
 			return "", f.to.explain(err)
 		}
+		rows += len(answer.Msg.Rows)
 		for _, row := range answer.Msg.Rows {
 			if err := write.row(row); err != nil {
 				return "", err
@@ -98,6 +103,9 @@ func (f *reportFlags) run(cmd *cobra.Command, s streams) error {
 	})
 	if err != nil {
 		return err
+	}
+	if rows == 0 {
+		fmt.Fprintln(s.err, "budgetd: note: nothing matches: no usage of this span, with these labels and meters")
 	}
 	return write.end()
 }
@@ -139,8 +147,8 @@ type reportWriter struct {
 	end func() error
 }
 
-func (f *reportFlags) writer(cmd *cobra.Command, s streams, labels []string) (reportWriter, error) {
-	format := f.format
+func (f *reportFlags) writer(cmd *cobra.Command, s streams, request *budgetv1.ListUsageRequest) (reportWriter, error) {
+	format, labels := f.format, request.GroupBy
 	if format == "" {
 		format = "table"
 		if wantsJSON(cmd, f.to.json, s.out) {
@@ -150,7 +158,7 @@ func (f *reportFlags) writer(cmd *cobra.Command, s streams, labels []string) (re
 	switch format {
 	case "table":
 		if f.heldOnly {
-			return heldTable(s.out, labels), nil
+			return heldTable(s.out, labels, request.Grain != budgetv1.UsageGrain_USAGE_GRAIN_TOTAL), nil
 		}
 		return usageTable(s.out, labels), nil
 	case "csv":
@@ -162,14 +170,14 @@ func (f *reportFlags) writer(cmd *cobra.Command, s streams, labels []string) (re
 }
 
 func usageTable(out io.Writer, labels []string) reportWriter {
-	header := []any{"START (UTC)"}
+	header := []any{"START"}
 	for _, name := range labels {
 		header = append(header, name)
 	}
 	t := newTable(out, append(header, "METER", "USED", "HELD", "CALLS")...)
 	return reportWriter{
 		row: func(row *budgetv1.UsageRow) error {
-			cells := append([]any{row.Start.AsTime().Format("2006-01-02 15:04")}, showLabels(labels, row.Labels)...)
+			cells := append([]any{showInstant(row.Start)}, showLabels(labels, row.Labels)...)
 			t.AppendRow(append(cells, row.Meter, showAmount(row.Meter, row.Used), showAmount(row.Meter, row.Held), showAmount("", row.Calls)))
 			return nil
 		},
@@ -177,9 +185,10 @@ func usageTable(out io.Writer, labels []string) reportWriter {
 	}
 }
 
-// heldTable shows the worst ratio first. What held nothing, such as cost of
+// heldTable shows the worst ratio first, each with its start unless there is one
+// span. What held nothing, such as cost of
 // calls without a model, is left out.
-func heldTable(out io.Writer, labels []string) reportWriter {
+func heldTable(out io.Writer, labels []string, spans bool) reportWriter {
 	var rows []*budgetv1.UsageRow
 	ratio := func(row *budgetv1.UsageRow) float64 { return float64(row.Held) / float64(max(row.Used, 1)) }
 	return reportWriter{
@@ -192,6 +201,9 @@ func heldTable(out io.Writer, labels []string) reportWriter {
 		end: func() error {
 			slices.SortStableFunc(rows, func(a, b *budgetv1.UsageRow) int { return cmp.Compare(ratio(b), ratio(a)) })
 			var header []any
+			if spans {
+				header = append(header, "START")
+			}
 			for _, name := range labels {
 				header = append(header, name)
 			}
@@ -201,7 +213,12 @@ func heldTable(out io.Writer, labels []string) reportWriter {
 				if row.Used > 0 {
 					shown = fmt.Sprintf("%.1fx", ratio(row))
 				}
-				t.AppendRow(append(showLabels(labels, row.Labels), row.Meter, showAmount(row.Meter, row.Held), showAmount(row.Meter, row.Used), showAmount("", row.Calls), shown))
+				var cells []any
+				if spans {
+					cells = append(cells, showInstant(row.Start))
+				}
+				cells = append(cells, showLabels(labels, row.Labels)...)
+				t.AppendRow(append(cells, row.Meter, showAmount(row.Meter, row.Held), showAmount(row.Meter, row.Used), showAmount("", row.Calls), shown))
 			}
 			t.Render()
 			return nil
@@ -213,17 +230,25 @@ func heldTable(out io.Writer, labels []string) reportWriter {
 func usageCSV(out io.Writer, labels []string) (reportWriter, error) {
 	w := csv.NewWriter(out)
 	w.UseCRLF = true
-	header := append(append([]string{"start"}, labels...), "meter", "used", "held", "calls")
+	header := append(append([]string{"start"}, labels...), "meter", "unit", "used", "held", "calls")
 	return reportWriter{
 		row: func(row *budgetv1.UsageRow) error {
-			cells := []string{row.Start.AsTime().Format(time.RFC3339)}
+			cells := []string{showInstant(row.Start)}
 			for _, name := range labels {
 				cells = append(cells, row.Labels[name])
 			}
-			return w.Write(append(cells, row.Meter, strconv.FormatInt(row.Used, 10), strconv.FormatInt(row.Held, 10), strconv.FormatInt(row.Calls, 10)))
+			return w.Write(append(cells, row.Meter, unitOf(row.Meter), strconv.FormatInt(row.Used, 10), strconv.FormatInt(row.Held, 10), strconv.FormatInt(row.Calls, 10)))
 		},
 		end: func() error { w.Flush(); return w.Error() },
 	}, w.Write(header)
+}
+
+// unitOf is what an amount of a meter is counted in.
+func unitOf(meter string) string {
+	if meter == string(quota.MeterCost) {
+		return "nano_usd"
+	}
+	return meter
 }
 
 // usageLines writes one JSON object a line.
@@ -232,14 +257,15 @@ func usageLines(out io.Writer) reportWriter {
 		Start  time.Time         `json:"start"`
 		Labels map[string]string `json:"labels,omitempty"`
 		Meter  string            `json:"meter"`
-		Used   int64             `json:"used"`
-		Held   int64             `json:"held"`
-		Calls  int64             `json:"calls"`
+		Unit   string            `json:"unit"`
+		Used   int64             `json:"used,string"`
+		Held   int64             `json:"held,string"`
+		Calls  int64             `json:"calls,string"`
 	}
 	encoder := json.NewEncoder(out)
 	return reportWriter{
 		row: func(row *budgetv1.UsageRow) error {
-			return encoder.Encode(line{row.Start.AsTime(), row.Labels, row.Meter, row.Used, row.Held, row.Calls})
+			return encoder.Encode(line{row.Start.AsTime(), row.Labels, row.Meter, unitOf(row.Meter), row.Used, row.Held, row.Calls})
 		},
 		end: func() error { return nil },
 	}

@@ -44,6 +44,13 @@ func (s *service) ListUsage(ctx context.Context, request *connect.Request[budget
 	case err != nil:
 		return nil, s.asConnect(ctx, err, inNothing)
 	}
+	if len(report.Rows) == 0 && q.Account != "" && q.After == "" {
+		// One that was removed still has what it used; without any it is
+		// likely misspelt.
+		if err := s.knows(q.Account); err != nil {
+			return nil, err
+		}
+	}
 	answer := &budgetv1.ListUsageResponse{NextPageToken: report.Next}
 	from, to := q.Span()
 	answer.From, answer.To = timeOut(from), timeOut(to)
