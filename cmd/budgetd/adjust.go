@@ -26,7 +26,7 @@ gives back. Nothing is edited; the entry says who made it and why.
 With --key a repeat of the same command adjusts once. Without it a key is made,
 and told when the call fails without saying whether it was posted.`,
 		Example: `  budgetd adjust acme --limit spend --amount '-$20' --reason "outage on Dec 1" --key ticket-481
-  budgetd adjust acme --meter tokens --amount 150000 --reason "provider's bill" --period m2026-11-01`,
+  budgetd adjust acme --meter tokens --amount 150000 --reason "provider's bill" --period m2026-11-15`,
 		Args: exactArgs("ACCOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Account = args[0]
@@ -88,7 +88,7 @@ and told when the call fails without saying whether it was posted.`,
 	cmd.Flags().StringVar(&request.Limit, "limit", "", "`name` of the quota; else the account's totals of a month")
 	cmd.Flags().StringVar(&request.Meter, "meter", "", "`meter` of the totals")
 	cmd.Flags().StringVar(&request.Scope, "scope", "", "which counter of the quota, as `team=red`")
-	cmd.Flags().StringVar(&request.Period, "period", "", "`period`, as m2026-11-01; the current one unless stated")
+	cmd.Flags().StringVar(&request.Period, "period", "", "`period`, as m2026-11-15 for a month from an anchor day of 15; the current one unless stated")
 	cmd.Flags().StringVar(&amount, "amount", "", "what to add: `'-$20'`, 1M, -500")
 	cmd.Flags().BoolVar(&newMeter, "new-meter", false, "the meter may be one that the account's limits and this month's totals do not have")
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the ledger")
