@@ -25,8 +25,8 @@ help: ## this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: ## start the demo broker on LISTEN (127.0.0.1:8080); needs nothing but Go
-	$(GO) run ./cmd/budgetd serve --demo --listen $(LISTEN) --data $(DATA)
+run: build ## start the demo broker on LISTEN (127.0.0.1:8080); needs nothing but Go
+	bin/budgetd serve --demo --listen $(LISTEN) --data $(DATA)
 
 build: ## build bin/budgetd
 	$(GO) build -trimpath -o bin/budgetd ./cmd/budgetd
