@@ -2,7 +2,6 @@ package quota
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -106,25 +105,7 @@ func (p *Policy) With(prices []ModelPrice, uses []GrantUse) (*Policy, error) {
 		}
 		with.prices[key] = append(with.prices[key], price)
 	}
-	with.uses = make(map[grantKey]grantUses)
-	for _, use := range uses {
-		account, known := p.Accounts[use.Account]
-		if !known || !slices.ContainsFunc(account.Grants, func(g Grant) bool { return g.Name == use.Grant }) {
-			continue
-		}
-		if err := use.Covered.Check(); err != nil {
-			f.add(fmt.Sprintf("accounts.%s.grants.%s", use.Account, use.Grant), "what it covered in %s: %v", use.Period, err)
-			continue
-		}
-		key := grantKey{use.Account, use.Grant}
-		if use.Period == "" {
-			known := with.uses[key]
-			known.before = use.Covered
-			with.uses[key] = known
-		} else {
-			with.uses[key] = with.uses[key].with(use.Period, use.Covered)
-		}
-	}
+	with.uses = p.usesByGrant(&f, uses)
 	if len(f) > 0 {
 		return nil, f.err()
 	}

@@ -145,6 +145,7 @@ type Broker struct {
 	registry *registry
 	restores *restorer
 	told     *toldVersions
+	late     *lateUses
 	audited  *auditFindings
 	skew     atomic.Int64 // microseconds by which the engine's clock is ahead of ours
 }
@@ -157,6 +158,7 @@ func NewBroker(parts Parts, config Config) *Broker {
 	b.metrics.registered(b.config.Registerer, b.registry)
 	b.restores = newRestorer(b)
 	b.told = newToldVersions()
+	b.late = newLateUses()
 	b.audited = &auditFindings{metrics: &b.metrics.audit, found: map[string]accountGaps{}}
 	b.confirms = startConfirmer(b)
 	b.seeds = newSeeder(b)

@@ -24,6 +24,7 @@ func (b *Broker) Drained(drained []ledger.Drained) {
 
 // observe lets the observer hear of usage rows.
 func (b *Broker) observe(usage []ledger.Usage) {
+	b.late.note(b.Policies.Current(), usage)
 	if b.Observer != nil && len(usage) > 0 {
 		b.Observer.Observed(usage)
 	}

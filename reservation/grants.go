@@ -1,12 +1,15 @@
 package reservation
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
@@ -15,34 +18,42 @@ import (
 // GrantStore keeps what grants covered.
 type GrantStore interface {
 	// SaveGrantUses keeps uses in place of those before of each grant that they
-	// name, unless the grant is another now than in the policy that they were
-	// worked out from. It reports whether anything changed; then a policy with
-	// them comes into force. Any number of nodes may save the same.
+	// name, unless the grant or what is known of it is another now than in the
+	// policy that they were worked out from. It reports whether anything changed;
+	// then a policy with them comes into force. Any number of nodes may save the
+	// same.
 	SaveGrantUses(ctx context.Context, uses []quota.GrantUse, seen *quota.Policy) (bool, error)
 }
 
-// GrantKeeper notes what grants covered of periods that have ended, and of those
-// in which a grant has, so that the rest can be carried over. Any node may do
-// it, any number of times.
+// GrantKeeper opens grants for the periods that run, and notes what they covered
+// of periods that are over and of those in which a grant has ended, so that the
+// rest can be carried over. Any node may do it, any number of times. It goes by
+// the engine's clock alone.
 type GrantKeeper struct {
-	broker *Broker
-	store  GrantStore
-	again  time.Time // when ended periods were last looked at again
-	unsure bool      // what was worked out may count something twice
+	broker   *Broker
+	store    GrantStore
+	policy   *quota.Policy        // that the schedule is of
+	schedule *quota.GrantSchedule // of policy
+	asked    int                  // the account that was asked last for the engine's clock
+	waited   time.Time            // when what was open was looked at last
+	failed   map[string]bool      // accounts that failed at the last look
 }
 
 // NewGrantKeeper makes a GrantKeeper that uses the broker's engine, ledger and
 // policies.
 func NewGrantKeeper(b *Broker, store GrantStore) *GrantKeeper {
-	return &GrantKeeper{broker: b, store: store}
+	return &GrantKeeper{broker: b, store: store, failed: map[string]bool{}}
 }
 
 // How often a GrantKeeper looks, and how much it does at once.
 const (
 	keepInterval  = time.Second
-	againInterval = time.Minute // for late Refunds
+	waitInterval  = time.Minute // between looks at what is still open of ended periods
 	keepRounds    = 64          // periods of one grant
 	keepDeadline  = 10 * time.Second
+	keepWorkers   = 8   // accounts that are looked at at the same time
+	keepAtOnce    = 500 // accounts whose uses one transaction saves
+	keepClockAsks = 3   // accounts that are asked for the engine's clock
 )
 
 // Run keeps until ctx ends.
@@ -55,7 +66,7 @@ func (k *GrantKeeper) Run(ctx context.Context) {
 		if failed := err != nil && ctx.Err() == nil; failed != failing {
 			failing = failed
 			if failed {
-				k.broker.config.Logger.Warn("what grants covered can't be noted; they add nothing to new periods until it is", "error", err)
+				k.broker.config.Logger.Warn("what grants covered can't be noted; of accounts of which it is not, grants add nothing to new periods", "error", err)
 			} else {
 				k.broker.config.Logger.Info("what grants covered is noted again")
 			}
@@ -68,30 +79,158 @@ func (k *GrantKeeper) Run(ctx context.Context) {
 	}
 }
 
-// Keep looks once.
+// Keep looks once, for at most 10 s. What it does not get to is due at the next
+// look. An account that can't be looked at keeps no other one back.
 //
-// Errors: ErrUnavailable, ledger errors, those of the store. What was worked out
-// before the error is kept.
+// Errors: the first of ErrUnavailable, ledger errors and those of the store.
 func (k *GrantKeeper) Keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keepDeadline)
 	defer cancel()
-	policy, now := k.broker.Policies.Current(), k.broker.now()
-	again := k.unsure || now.Sub(k.again) >= againInterval || now.Before(k.again)
-	k.unsure = false
-	uses, err := policy.Settle(now, again, keepRounds, func(asked []quota.Settling) ([]quota.Amount, error) {
-		used, unsure, err := k.broker.periodUse(ctx, asked)
-		k.unsure = k.unsure || unsure
-		return used, err
-	})
-	if len(uses) > 0 {
-		if _, saveErr := k.store.SaveGrantUses(ctx, uses, policy); saveErr != nil {
-			return errors.Join(err, saveErr)
+	policy := k.broker.Policies.Current()
+	if len(policy.Granted()) == 0 {
+		return nil
+	}
+	now, err := k.engineNow(ctx, policy)
+	if err != nil {
+		return err
+	}
+	if k.policy != policy {
+		k.policy, k.schedule = policy, policy.GrantSchedule(now)
+	}
+	looks := k.looks(policy, now)
+	round := &keepRound{keeper: k, policy: policy, failed: map[string]bool{}}
+	for part := range slices.Chunk(looks, keepAtOnce) {
+		if ctx.Err() != nil {
+			break
+		}
+		round.do(ctx, part)
+	}
+	k.failed = round.failed
+	return round.err
+}
+
+// engineNow asks the engine for its clock, through one account after the other:
+// the state of one may be damaged.
+func (k *GrantKeeper) engineNow(ctx context.Context, policy *quota.Policy) (now time.Time, err error) {
+	granted := policy.Granted()
+	for range keepClockAsks {
+		k.asked++
+		if _, now, err = k.broker.Store.Levels(ctx, granted[k.asked%len(granted)], nil); err == nil {
+			k.broker.late.tick(now)
+			return now, nil
 		}
 	}
-	if err == nil && again {
-		k.again = now
+	return now, fmt.Errorf("the engine's clock: %w", err)
+}
+
+// grantLook is an account to be looked at.
+type grantLook struct {
+	account string
+	again   quota.Again
+}
+
+// looks lists what is to be looked at. What failed the last time comes last.
+func (k *GrantKeeper) looks(policy *quota.Policy, now time.Time) []grantLook {
+	again := map[string]quota.Again{}
+	var order []string
+	add := func(account string, how quota.Again) {
+		if _, listed := again[account]; !listed {
+			order = append(order, account)
+		}
+		again[account] = max(again[account], how)
 	}
-	return err
+	for _, account := range k.schedule.Due(now) {
+		add(account, quota.AgainNothing)
+	}
+	if now.Sub(k.waited) >= waitInterval || now.Before(k.waited) {
+		k.waited = now
+		for _, account := range k.schedule.Waiting() {
+			add(account, quota.AgainWaiting)
+		}
+	}
+	for _, account := range k.broker.late.take() {
+		if len(policy.Accounts[account].Grants) > 0 {
+			add(account, quota.AgainAll)
+		}
+	}
+	looks := make([]grantLook, len(order))
+	for i, account := range order {
+		looks[i] = grantLook{account, again[account]}
+	}
+	slices.SortStableFunc(looks, func(a, b grantLook) int {
+		return cmp.Compare(boolToInt(k.failed[a.account]), boolToInt(k.failed[b.account]))
+	})
+	return looks
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// keepRound is what one look finds.
+type keepRound struct {
+	keeper *GrantKeeper
+	policy *quota.Policy
+
+	mu     sync.Mutex
+	uses   []quota.GrantUse
+	failed map[string]bool
+	err    error // the first
+}
+
+// do looks at accounts, a few at the same time, and saves what it finds.
+func (r *keepRound) do(ctx context.Context, looks []grantLook) {
+	var workers errgroup.Group
+	workers.SetLimit(keepWorkers)
+	for _, look := range looks {
+		workers.Go(func() error {
+			if ctx.Err() == nil {
+				r.look(ctx, look)
+			}
+			return nil
+		})
+	}
+	_ = workers.Wait()
+	if len(r.uses) == 0 {
+		return
+	}
+	// What was found is kept also when the time is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepDeadline)
+	defer cancel()
+	if _, err := r.keeper.store.SaveGrantUses(ctx, r.uses, r.policy); err != nil && r.err == nil {
+		r.err = err
+	}
+	r.uses = nil
+}
+
+func (r *keepRound) look(ctx context.Context, look grantLook) {
+	b := r.keeper.broker
+	_, now, err := b.Store.Levels(ctx, look.account, nil)
+	var uses []quota.GrantUse
+	posting := false
+	if err == nil {
+		uses, err = r.policy.Settle(look.account, now, look.again, keepRounds, func(asked []quota.Settling) ([]quota.Used, error) {
+			used, unposted, err := b.periodUse(ctx, asked)
+			posting = posting || unposted
+			return used, err
+		})
+	}
+	if look.again == quota.AgainAll && err != nil || look.again != quota.AgainAll && posting {
+		b.late.add(look.account) // the next look will most likely know
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.uses = append(r.uses, uses...)
+	if err == nil {
+		return
+	}
+	r.failed[look.account] = true
+	if r.err == nil {
+		r.err = fmt.Errorf("account %q: %w", look.account, err)
+	}
 }
 
 // GrantsLeft returns, by name, what is left of each of the account's grants that
@@ -110,6 +249,7 @@ func (b *Broker) GrantsLeft(ctx context.Context, name string) (map[string]quota.
 		return nil, err
 	}
 	counted := map[Counter]bool{}
+	var of []quota.Applied
 	var asked []quota.Settling
 	for i := range account.Grants {
 		g := &account.Grants[i]
@@ -121,7 +261,10 @@ func (b *Broker) GrantsLeft(ctx context.Context, name string) (map[string]quota.
 		limit.Scope = g.Scope
 		if counter := (Counter{Limit: limit.ID, Scope: limit.Scope}); !counted[counter] {
 			counted[counter] = true
-			asked = append(asked, quota.Settling{Account: name, Limit: limit, Period: account.PeriodAt(limit.Limit.Period, now)})
+			of = append(of, limit)
+			asked = append(asked, quota.Settling{
+				Account: name, Limit: limit.ID, Scope: limit.Scope, Meter: limit.Limit.Meter, Period: account.PeriodAt(limit.Limit.Period, now),
+			})
 		}
 	}
 	used, _, err := b.periodUse(ctx, asked)
@@ -130,69 +273,57 @@ func (b *Broker) GrantsLeft(ctx context.Context, name string) (map[string]quota.
 	}
 	left := make(map[string]quota.Amount, len(account.Grants))
 	for i := range asked {
-		maps.Copy(left, policy.GrantsLeft(account, asked[i].Limit, asked[i].Period, now, used[i]))
+		maps.Copy(left, policy.GrantsLeft(account, of[i], asked[i].Period, now, used[i].Amount))
 	}
 	return left, nil
 }
 
-// periodUse reads what was used of each period: in the ledger, and what only the
-// engine knows of: what waits for the ledger and, of a period that is over,
-// what open reservations still hold. The engine is asked first: what reaches
-// the ledger in between is counted twice rather than not at all; unsure says
-// that it may have been.
-func (b *Broker) periodUse(ctx context.Context, asked []quota.Settling) (used []quota.Amount, unsure bool, err error) {
-	levels, err := b.levelsOf(ctx, asked)
+// periodUse reads what was used of each period of one account: in the ledger,
+// and what only the engine knows of: what waits for the ledger and, of a period
+// that is over, what open reservations still hold. The engine is asked first:
+// what reaches the ledger in between is counted twice rather than not at all;
+// unposted says that something was on its way there.
+func (b *Broker) periodUse(ctx context.Context, asked []quota.Settling) (used []quota.Used, unposted bool, err error) {
+	if len(asked) == 0 {
+		return nil, false, nil
+	}
+	// A grant that ends in a period asks for it too.
+	at := make([]int, len(asked))
+	var holds []Hold
+	var keys []ledger.UsageKey
+	for i, a := range asked {
+		key := ledger.UsageKey{Account: a.Account, Limit: a.Limit, Scope: a.Scope, Period: a.Period.Key, Meter: a.Meter}
+		if at[i] = slices.Index(keys, key); at[i] >= 0 {
+			continue
+		}
+		at[i] = len(keys)
+		keys = append(keys, key)
+		holds = append(holds, Hold{
+			Counter: Counter{Limit: a.Limit, Scope: a.Scope}, Kind: quota.KindQuota, Max: quota.MaxAmount,
+			Period: a.Period, OnExpiry: quota.ExpiryGiveBack,
+		})
+	}
+	levels, err := allLevels(ctx, b.Store, asked[0].Account, holds)
 	if err != nil {
 		return nil, false, err
 	}
-	keys := make([]ledger.UsageKey, len(asked))
-	for i, a := range asked {
-		keys[i] = ledger.UsageKey{Account: a.Account, Limit: a.Limit.ID, Scope: a.Limit.Scope, Period: a.Period.Key, Meter: a.Limit.Limit.Meter}
-	}
-	amounts := make([]quota.Amount, 0, len(asked))
+	rows := make([]ledger.Usage, 0, len(keys))
 	for part := range slices.Chunk(keys, ledger.MaxAppend) {
-		rows, err := b.Ledger.Usage(ctx, part)
+		some, err := b.Ledger.Usage(ctx, part)
 		if err != nil {
 			return nil, false, err
 		}
-		for _, row := range rows {
-			level := &levels[len(amounts)]
-			if level.Unposted > 0 && level.Version != row.Version {
-				unsure = true
-			}
-			sum := countable(row.Used) + level.Unposted // three amounts of 53 bits can't leave 64
-			if asked[len(amounts)].Over {
-				sum += level.Held
-			}
-			amounts = append(amounts, sum)
-		}
+		rows = append(rows, some...)
 	}
-	return amounts, unsure, nil
-}
-
-// levelsOf asks the engine for the counters.
-func (b *Broker) levelsOf(ctx context.Context, asked []quota.Settling) ([]Level, error) {
-	byAccount := map[string][]int{}
-	for i, a := range asked {
-		byAccount[a.Account] = append(byAccount[a.Account], i)
+	used = make([]quota.Used, len(asked))
+	for i := range asked {
+		level := &levels[at[i]]
+		used[i].Amount = countable(rows[at[i]].Used) + level.Unposted // three amounts of 53 bits can't leave 64
+		if asked[i].Over {
+			used[i].Amount += level.Held
+		}
+		unposted = unposted || level.Unposted != 0
+		used[i].Open = level.Unposted != 0 || level.Held != 0
 	}
-	all := make([]Level, len(asked))
-	for account, at := range byAccount {
-		holds := make([]Hold, len(at))
-		for i, n := range at {
-			a := &asked[n]
-			holds[i] = Hold{
-				Counter: Counter{Limit: a.Limit.ID, Scope: a.Limit.Scope},
-				Kind:    quota.KindQuota, Max: a.Limit.Limit.Max, Period: a.Period, OnExpiry: a.Limit.Limit.OnExpiry,
-			}
-		}
-		levels, err := allLevels(ctx, b.Store, account, holds)
-		if err != nil {
-			return nil, fmt.Errorf("what is open of %q: %w", account, err)
-		}
-		for i, n := range at {
-			all[n] = levels[i]
-		}
-	}
-	return all, nil
+	return used, unposted, nil
 }

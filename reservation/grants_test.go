@@ -142,6 +142,7 @@ func TestKeeperWaitsForTheEngine(t *testing.T) {
 	}
 	r.engine.silent.Store(false)
 	r.eventually("February allows 1300", func() bool {
+		r.clock.Add(10 * time.Second)
 		r.keep(keeper)
 		return r.overview(nil)["month"].Max == 1300
 	})

@@ -173,6 +173,7 @@ func (s *Store) editAccount(ctx context.Context, tx *sql.Tx, account quota.Accou
 	}
 	e := newEdit()
 	e.put(KindAccount, account.Name, old, document)
+	e.first = policy.FirstUses(account.Name)
 	return e, nil
 }
 
@@ -209,6 +210,7 @@ func (s *Store) Remove(ctx context.Context, kind Kind, name, by string) (Change,
 // after, "" for none.
 type edit struct {
 	old, new documents
+	first    []quota.GrantUse // of grants of the accounts, new or not
 }
 
 func newEdit() edit { return edit{old: newDocuments(), new: newDocuments()} }
@@ -284,6 +286,9 @@ func (s *Store) plan(before snapshot, doc *policyfile.Document, options Options)
 				return edit{}, refused{err}
 			}
 			e.put(kind, name, before.documents[kind][name], new)
+			if kind == KindAccount {
+				e.first = append(e.first, policy.FirstUses(name)...)
+			}
 		}
 	}
 	return e, nil
@@ -368,7 +373,11 @@ func (s *Store) inVersion(ctx context.Context, doing string, work func(tx *sql.T
 func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 	puts := make(map[Kind][]any)
 	var history []any
-	var gone []any // account and name of grants
+	var gone, opened []any // account and name of grants; rows of uses
+	first := make(map[string][]quota.GrantUse)
+	for _, use := range e.first {
+		first[use.Account] = append(first[use.Account], use)
+	}
 	for _, object := range change.Objects {
 		if object.Action == Unchanged {
 			continue
@@ -376,6 +385,7 @@ func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 		old, new := e.old[object.Kind][object.Name], e.new[object.Kind][object.Name]
 		if object.Kind == KindAccount {
 			gone = append(gone, goneGrants(object.Name, old, new)...)
+			opened = append(opened, openUses(first[object.Name], object.Name, old, new)...)
 		}
 		if object.Action == Removed {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM `+tables[object.Kind]+` WHERE name = $1`, object.Name); err != nil {
@@ -397,6 +407,9 @@ func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 	if err := removeUses(ctx, tx, gone); err != nil {
 		return err
 	}
+	if err := insert(ctx, tx, insertUses, ` ON CONFLICT DO NOTHING`, useColumnCount, opened); err != nil {
+		return err
+	}
 	return insert(ctx, tx, `INSERT INTO policy_changes
 		(version, seq, changed_at_us, changed_by, kind, name, old_document, new_document) VALUES `, ``, historyColumns, history)
 }
@@ -405,7 +418,7 @@ const historyColumns = 8
 
 var tables = map[Kind]string{KindPlan: "plans", KindPool: "pools", KindAccount: "accounts", KindPrice: "model_prices"}
 
-// rowsAtOnce bounds the rows of a statement: times 8 columns it is well below
+// rowsAtOnce bounds the rows of a statement: times 10 columns it is well below
 // both databases' bounds on parameters.
 const rowsAtOnce = 500
 

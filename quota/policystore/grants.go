@@ -1,7 +1,6 @@
 package policystore
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -82,19 +81,79 @@ func (s *Store) begun(account quota.Account, stored string) quota.Account {
 }
 
 // goneGrants lists account and name of the grants of the old document of which
-// the new one has none, or another: one that adds to another counter or begins
-// at another instant.
+// the new one has none, or another.
 func goneGrants(account, old, new string) []any {
 	before, _ := grantsIn(account, old)
 	after, _ := grantsIn(account, new)
 	var gone []any
 	for _, g := range before {
-		now := findGrant(after, g.Name)
-		if now == nil || now.Limit != g.Limit || now.Scope != g.Scope || !now.From.Equal(g.From) {
+		if now := findGrant(after, g.Name); now == nil || another(&g, now) {
 			gone = append(gone, account, g.Name)
 		}
 	}
 	return gone
+}
+
+// another says whether two grants of one name are not the same one: they add to
+// other counters or begin at other instants.
+func another(a, b *quota.Grant) bool {
+	return a.Limit != b.Limit || a.Scope != b.Scope || !a.From.Equal(b.From)
+}
+
+// openUses returns the first periods of the grants that the new document has and
+// the old one has not, or another. What can't be read has its uses already.
+func openUses(first []quota.GrantUse, account, old, new string) []any {
+	before, readable := grantsIn(account, old)
+	if !readable {
+		return nil
+	}
+	after, _ := grantsIn(account, new)
+	var rows []any
+	for _, use := range first {
+		was, now := findGrant(before, use.Grant), findGrant(after, use.Grant)
+		if now != nil && (was == nil || another(was, now)) {
+			rows = append(rows, rowOf(use)...)
+		}
+	}
+	return rows
+}
+
+// useColumns are the columns of grant_uses in the order of a storedUse.
+const (
+	useColumns     = `account, grant_name, period, covered, limit_id, meter, start_us, end_us, own, state`
+	useColumnCount = 10
+	insertUses     = `INSERT INTO grant_uses (account, grant_name, period, covered, limit_id, meter, start_us, end_us, own, state) VALUES `
+)
+
+// storedUse is a row of grant_uses.
+type storedUse struct {
+	account, grant, period string
+	covered                int64
+	limit, meter           string
+	start, end             int64 // microseconds
+	own                    int64
+	state                  string
+}
+
+func (s *storedUse) into() []any {
+	return []any{&s.account, &s.grant, &s.period, &s.covered, &s.limit, &s.meter, &s.start, &s.end, &s.own, &s.state}
+}
+
+func (s *storedUse) use() quota.GrantUse {
+	use := quota.GrantUse{Account: s.account, Grant: s.grant, Period: s.period, Covered: quota.Amount(s.covered)}
+	if s.period != "" {
+		use.Limit, use.Meter, use.Own, use.State = s.limit, quota.Meter(s.meter), quota.Amount(s.own), quota.UseState(s.state)
+		use.Start, use.End = fromMicros(s.start), fromMicros(s.end)
+	}
+	return use
+}
+
+func rowOf(use quota.GrantUse) []any {
+	var start, end int64
+	if use.Period != "" {
+		start, end = use.Start.UnixMicro(), use.End.UnixMicro()
+	}
+	return []any{use.Account, use.Grant, use.Period, int64(use.Covered), use.Limit, string(use.Meter), start, end, int64(use.Own), string(use.State)}
 }
 
 // removeUses removes what grants covered, given as account and name of each.
@@ -103,121 +162,145 @@ func removeUses(ctx context.Context, tx *sql.Tx, grants []any) error {
 }
 
 // SaveGrantUses keeps uses in place of all that is kept of each grant that they
-// name, unless the account or the grant is another now than in the policy from
-// which they were worked out. It reports whether anything changed: then the
-// version counts up by one, so that every node reads them. Any number of nodes
-// may save the same. The error names the use that is out of its bounds, or wraps
-// [ErrBroken] or [ErrUnavailable]; nothing is written then.
+// name, unless the grant, its account, its quota or what is known of its uses is
+// another now than in the policy from which they were worked out. It reports
+// whether anything changed: then the version counts up by one, so that every
+// node reads them. Any number of nodes may save the same. The error names the
+// use that is out of its bounds, or wraps [ErrBroken] or [ErrUnavailable];
+// nothing is written then.
 func (s *Store) SaveGrantUses(ctx context.Context, uses []quota.GrantUse, seen *quota.Policy) (saved bool, err error) {
 	wanted, err := usesByAccount(uses)
 	if err != nil || len(wanted) == 0 {
 		return false, err
 	}
 	err = s.inVersion(ctx, "keep what grants covered", func(tx *sql.Tx, _ int64) (bool, error) {
-		var old, new []any
+		var gone, new []any
 		for accounts := range slices.Chunk(slices.Sorted(maps.Keys(wanted)), rowsAtOnce) {
-			stored, err := readAccounts(ctx, tx, accounts)
-			if err != nil {
-				return false, err
-			}
 			kept, err := readUses(ctx, tx, accounts)
 			if err != nil {
 				return false, err
 			}
+			stored, err := readPolicies(ctx, tx, accounts, kept)
+			if err != nil {
+				return false, err
+			}
 			for _, account := range accounts {
+				if stored[account] == nil {
+					continue
+				}
 				for _, name := range slices.Sorted(maps.Keys(wanted[account])) {
-					key := [2]string{account, name}
-					if !sameGrant(seen.Accounts[account], stored[account], name) || slices.Equal(kept[key], wanted[account][name]) {
-						continue
-					}
-					old = append(old, account, name)
-					for _, use := range wanted[account][name] {
-						new = append(new, account, name, use.Period, int64(use.Covered))
+					if quota.SameGrant(seen, stored[account], account, name) {
+						was, is := kept[account][name], wanted[account][name]
+						for _, use := range without(was, is) {
+							gone = append(gone, use.Account, use.Grant, use.Limit, use.Period)
+						}
+						for _, use := range without(is, was) {
+							new = append(new, rowOf(use)...)
+						}
 					}
 				}
 			}
 		}
-		if len(old) == 0 {
+		if len(gone)+len(new) == 0 {
 			return false, nil
 		}
 		saved = true
-		if err := removeUses(ctx, tx, old); err != nil {
+		if err := insert(ctx, tx, `DELETE FROM grant_uses WHERE (account, grant_name, limit_id, period) IN (VALUES `, `)`, 4, gone); err != nil {
 			return false, err
 		}
-		return true, insert(ctx, tx, `INSERT INTO grant_uses (account, grant_name, period, covered) VALUES `, ``, 4, new)
+		return true, insert(ctx, tx, insertUses, ``, useColumnCount, new)
 	})
 	return saved && err == nil, err
 }
 
-// usesByAccount sorts uses by account, grant and period.
-func usesByAccount(uses []quota.GrantUse) (map[string]map[string][]quota.GrantUse, error) {
-	sorted := make(map[string]map[string][]quota.GrantUse)
+// without returns the uses that are not among the others.
+func without(uses, others []quota.GrantUse) []quota.GrantUse {
+	return slices.DeleteFunc(slices.Clone(uses), func(u quota.GrantUse) bool {
+		return slices.ContainsFunc(others, u.Equal)
+	})
+}
+
+// grantsUses are uses by account and grant.
+type grantsUses map[string]map[string][]quota.GrantUse
+
+func (of grantsUses) add(use quota.GrantUse) {
+	if of[use.Account] == nil {
+		of[use.Account] = make(map[string][]quota.GrantUse)
+	}
+	of[use.Account][use.Grant] = append(of[use.Account][use.Grant], use)
+}
+
+// usesByAccount sorts uses by account and grant, and checks them.
+func usesByAccount(uses []quota.GrantUse) (grantsUses, error) {
+	sorted := make(grantsUses)
 	for _, use := range uses {
-		if err := use.Covered.Check(); err != nil {
+		if err := use.Validate(); err != nil {
 			return nil, fmt.Errorf("what the grant %.140q of account %.140q covered in %.40q: %w", use.Grant, use.Account, use.Period, err)
 		}
-		if sorted[use.Account] == nil {
-			sorted[use.Account] = make(map[string][]quota.GrantUse)
+		twice := func(u quota.GrantUse) bool { return u.Limit == use.Limit && u.Period == use.Period }
+		if slices.ContainsFunc(sorted[use.Account][use.Grant], twice) {
+			return nil, fmt.Errorf("what the grant %.140q of account %.140q covered in %.40q is stated twice", use.Grant, use.Account, use.Period)
 		}
-		sorted[use.Account][use.Grant] = append(sorted[use.Account][use.Grant], use)
-	}
-	for _, grants := range sorted {
-		for _, of := range grants {
-			slices.SortFunc(of, func(a, b quota.GrantUse) int { return cmp.Compare(a.Period, b.Period) })
-			for i := range of[1:] {
-				if of[i].Period == of[i+1].Period {
-					return nil, fmt.Errorf("what the grant %.140q of account %.140q covered in %.40q is stated twice", of[i].Grant, of[i].Account, of[i].Period)
-				}
-			}
-		}
+		sorted.add(use)
 	}
 	return sorted, nil
 }
 
-// sameGrant says whether what was worked out for a grant of one account holds
-// for the other: the grant is the same but for what people say of it, and
-// periods begin at the same instants.
-func sameGrant(seen, stored quota.Account, name string) bool {
-	a, b := findGrant(seen.Grants, name), findGrant(stored.Grants, name)
-	return a != nil && b != nil &&
-		a.Limit == b.Limit && a.Scope == b.Scope && a.Amount == b.Amount && a.Priority == b.Priority &&
-		a.From.Equal(b.From) && a.Until.Equal(b.Until) &&
-		seen.TimeZone == stored.TimeZone && seen.AnchorDay == stored.AnchorDay
-}
-
-func readAccounts(ctx context.Context, tx *sql.Tx, names []string) (map[string]quota.Account, error) {
+// readPolicies returns for each of the accounts, at most rowsAtOnce, a policy of
+// it alone, as it is stored. One that is gone or can't be read has none.
+func readPolicies(ctx context.Context, tx *sql.Tx, names []string, kept grantsUses) (map[string]*quota.Policy, error) {
 	accounts := make(map[string]quota.Account)
+	plans := make(map[string][]quota.Plan)
 	err := read(ctx, tx, `SELECT name, document FROM accounts WHERE name IN `, names, func(scan func(...any) error) error {
 		var name, document string
 		if err := scan(&name, &document); err != nil {
 			return err
 		}
-		account, err := decodeAccount(name, document)
-		if err != nil {
-			return refused{err}
+		if account, err := decodeAccount(name, document); err == nil {
+			accounts[name], plans[account.Plan] = account, nil
 		}
-		accounts[name] = account
 		return nil
 	})
-	return accounts, err
-}
-
-// readUses reads what is kept of the grants of accounts, by account and name,
-// in the order of periods.
-func readUses(ctx context.Context, tx *sql.Tx, accounts []string) (map[[2]string][]quota.GrantUse, error) {
-	uses := make(map[[2]string][]quota.GrantUse)
-	err := read(ctx, tx, `SELECT account, grant_name, period, covered FROM grant_uses WHERE account IN `, accounts, func(scan func(...any) error) error {
-		var use quota.GrantUse
-		if err := scan(&use.Account, &use.Grant, &use.Period, &use.Covered); err != nil {
+	if err != nil || len(accounts) == 0 {
+		return nil, err
+	}
+	err = read(ctx, tx, `SELECT name, document FROM plans WHERE name IN `, slices.Sorted(maps.Keys(plans)), func(scan func(...any) error) error {
+		var name, document string
+		if err := scan(&name, &document); err != nil {
 			return err
 		}
-		key := [2]string{use.Account, use.Grant}
-		uses[key] = append(uses[key], use)
+		if plan, err := decodePlan(name, document); err == nil {
+			plans[name] = []quota.Plan{plan}
+		}
 		return nil
 	})
-	for _, of := range uses {
-		slices.SortFunc(of, func(a, b quota.GrantUse) int { return cmp.Compare(a.Period, b.Period) })
+	if err != nil {
+		return nil, err
 	}
+	policies := make(map[string]*quota.Policy, len(accounts))
+	for name, account := range accounts {
+		policy, err := quota.NewPolicy(plans[account.Plan], nil, []quota.Account{account}, 0)
+		if err != nil {
+			continue
+		}
+		if policy, err = policy.With(nil, slices.Concat(slices.Collect(maps.Values(kept[name]))...)); err == nil {
+			policies[name] = policy
+		}
+	}
+	return policies, nil
+}
+
+// readUses reads what is kept of the grants of accounts.
+func readUses(ctx context.Context, tx *sql.Tx, accounts []string) (grantsUses, error) {
+	uses := make(grantsUses)
+	err := read(ctx, tx, `SELECT `+useColumns+` FROM grant_uses WHERE account IN `, accounts, func(scan func(...any) error) error {
+		var row storedUse
+		if err := scan(row.into()...); err != nil {
+			return err
+		}
+		uses.add(row.use())
+		return nil
+	})
 	return uses, err
 }
 

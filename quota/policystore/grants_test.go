@@ -146,8 +146,23 @@ func keptUses(t *testing.T, db *sql.DB) []string {
 	return all
 }
 
+// use is a settled one of acme, as grantFile has its quotas.
 func use(grant, period string, covered quota.Amount) quota.GrantUse {
-	return quota.GrantUse{Account: "acme", Grant: grant, Period: period, Covered: covered}
+	if period == "" {
+		return quota.GrantUse{Account: "acme", Grant: grant, Covered: covered}
+	}
+	limit := quota.Limit{Name: "spend", Kind: quota.KindQuota, Meter: quota.MeterCost, Period: quota.PeriodMonth, Max: 500e9}
+	if grant == "extra" {
+		limit = quota.Limit{Name: "pages", Kind: quota.KindQuota, Meter: "pages", Period: quota.PeriodDay, Max: 100, Per: []string{"team"}}
+	}
+	of, err := quota.PeriodFromKey(period, "", 1)
+	if err != nil {
+		panic(err)
+	}
+	return quota.GrantUse{
+		Account: "acme", Grant: grant, Limit: limit.ID(), Meter: limit.Meter, Period: period,
+		Start: of.Start, End: of.End, Own: limit.Max, Covered: covered, State: quota.UseSettled,
+	}
 }
 
 func TestSaveGrantUses(t *testing.T) {
@@ -173,6 +188,7 @@ func TestSaveGrantUses(t *testing.T) {
 			if err != nil || after != before {
 				t.Errorf("version = %d, %v, want %d", after, err, before)
 			}
+			seen = load(t, store)
 		}
 		kept := func(want ...string) {
 			t.Helper()
@@ -180,9 +196,21 @@ func TestSaveGrantUses(t *testing.T) {
 				t.Error(diff)
 			}
 		}
+		// A grant is open from the moment that it is there.
+		kept("acme extra d2026-11-15 0", "acme welcome m2026-11-01 0")
+		if uses := seen.GrantUses("acme", "welcome"); len(uses) != 1 || uses[0].State != quota.UseOpen || uses[0].Own != 500e9 {
+			t.Errorf("%+v", uses)
+		}
 		save(false)
-		save(true, use("welcome", "m2026-11-01", 7), use("welcome", "m2026-12-01", 9), use("extra", "d2026-11-15", 0))
-		kept("acme extra d2026-11-15 0", "acme welcome m2026-11-01 7", "acme welcome m2026-12-01 9")
+		first := seen
+		january := use("welcome", "m2027-01-01", 0)
+		january.State = quota.UseOpen
+		save(true, use("welcome", "m2026-11-01", 7), use("welcome", "m2026-12-01", 9), january, use("extra", "d2026-11-15", 0))
+		kept("acme extra d2026-11-15 0", "acme welcome m2026-11-01 7", "acme welcome m2026-12-01 9", "acme welcome m2027-01-01 0")
+		// A node that did not know of that does not write over it.
+		if saved, err := store.SaveGrantUses(t.Context(), []quota.GrantUse{use("welcome", "m2026-11-01", 1)}, first); saved || err != nil {
+			t.Errorf("written over: %v, %v", saved, err)
+		}
 		// The policy has them, and goes on from them.
 		last := seen.Accounts["acme"].PeriodAt(quota.PeriodMonth, time.Date(2027, 1, 5, 0, 0, 0, 0, time.UTC))
 		limits, err := seen.Limits("acme")
@@ -194,12 +222,14 @@ func TestSaveGrantUses(t *testing.T) {
 			t.Errorf("granted in January: %d, want %d", got.Granted, quota.Amount(50e9-16))
 		}
 		// The same, by another node, in another order.
-		save(false, use("extra", "d2026-11-15", 0), use("welcome", "m2026-12-01", 9), use("welcome", "m2026-11-01", 7))
+		save(false, use("extra", "d2026-11-15", 0), january, use("welcome", "m2026-12-01", 9), use("welcome", "m2026-11-01", 7))
 		// All that is kept of a grant is replaced, others stay.
 		save(true, use("welcome", "", 7), use("welcome", "m2026-12-01", 10))
 		kept("acme extra d2026-11-15 0", "acme welcome  7", "acme welcome m2026-12-01 10")
 		// What has no grant, or no account, is left out.
-		save(false, use("nothing", "m2026-11-01", 1), quota.GrantUse{Account: "nobody", Grant: "welcome", Period: "m2026-11-01", Covered: 1})
+		nobodys := use("welcome", "m2026-11-01", 1)
+		nobodys.Account = "nobody"
+		save(false, use("nothing", "m2026-11-01", 1), nobodys)
 		for want, uses := range map[string][]quota.GrantUse{
 			"-1 is not between": {use("welcome", "m2026-11-01", -1)},
 			"is stated twice":   {use("welcome", "m2026-11-01", 1), use("extra", "d2026-11-15", 1), use("welcome", "m2026-11-01", 1)},
@@ -208,11 +238,12 @@ func TestSaveGrantUses(t *testing.T) {
 				t.Errorf("%v, %v, want %q", saved, err, want)
 			}
 		}
-		// A late answer about a grant that is another by now.
+		// A late answer about a grant that is another by now, or whose quota is.
 		now.Advance(time.Hour)
 		apply(t, store, strings.NewReplacer("$50}", "$60}").Replace(grantFile))
 		save(false, use("welcome", "m2026-12-01", 11))
-		seen = load(t, store)
+		apply(t, store, strings.NewReplacer("$50}", "$60}", "amount: $500", "amount: $400").Replace(grantFile))
+		save(false, use("welcome", "m2026-12-01", 11))
 		save(true, use("welcome", "m2026-12-01", 11))
 		if _, err := store.SetAccount(t.Context(), quota.Account{Name: "acme", Plan: "pro", TimeZone: "Asia/Tokyo", Grants: seen.Accounts["acme"].Grants}, "test"); err != nil {
 			t.Fatal(err)
@@ -228,7 +259,7 @@ func TestSaveGrantUses(t *testing.T) {
 		for _, change := range history {
 			versions = append(versions, change.Version)
 		}
-		if diff := cmp.Diff([]int64{6, 4, 1}, versions); diff != "" {
+		if diff := cmp.Diff([]int64{7, 5, 4, 1}, versions); diff != "" {
 			t.Errorf("versions in the history: %s", diff)
 		}
 	})
@@ -241,31 +272,33 @@ func TestGrantUsesGo(t *testing.T) {
 		now := newClock()
 		store := Open(db, now.Now)
 		welcome, extra := "acme welcome m2026-11-01 7", "acme extra d2026-11-15 3"
+		newWelcome, newExtra := "acme welcome m2026-11-01 0", "acme extra d2026-11-15 0"
 		for _, c := range []struct {
 			what string
 			do   func() error
-			want []string
+			want []string // after it
+			back []string // and when all is as before; nil: the same
 		}{
 			{"another amount and end", func() error {
 				apply(t, store, strings.NewReplacer("$50}", "$60, until: 2027-05-05}", "amount: 10, until", "amount: 11, priority: 3, until").Replace(grantFile))
 				return nil
-			}, []string{extra, welcome}},
-			{"another scope", func() error { apply(t, store, strings.Replace(grantFile, "team=red", "team=blue", 1)); return nil }, []string{welcome}},
+			}, []string{extra, welcome}, nil},
+			{"another scope", func() error { apply(t, store, strings.Replace(grantFile, "team=red", "team=blue", 1)); return nil }, []string{newExtra, welcome}, nil},
 			{"another beginning", func() error {
 				apply(t, store, strings.Replace(grantFile, "$50}", "$50, from: 2026-11-16}", 1))
 				return nil
-			}, []string{extra}},
-			{"RemoveGrant", func() error { _, err := store.RemoveGrant(t.Context(), "acme", "welcome", "x"); return err }, []string{extra}},
-			{"the account", func() error { _, err := store.Remove(t.Context(), KindAccount, "acme", "x"); return err }, nil},
+			}, []string{extra, newWelcome}, nil},
+			{"RemoveGrant", func() error { _, err := store.RemoveGrant(t.Context(), "acme", "welcome", "x"); return err }, []string{extra}, []string{extra, newWelcome}},
+			{"the account", func() error { _, err := store.Remove(t.Context(), KindAccount, "acme", "x"); return err }, nil, []string{newExtra, newWelcome}},
 			{"prune", func() error {
 				_, err := store.Apply(t.Context(), parse(t, "accounts: {beta: {plan: pro}}"), Options{By: "x", Prune: true})
 				return err
-			}, nil},
+			}, nil, []string{newExtra, newWelcome}},
 			{"what can't be read", func() error {
 				_, err := db.ExecContext(t.Context(), `UPDATE accounts SET document = '{' WHERE name = 'acme'`)
 				apply(t, store, grantFile)
 				return err
-			}, []string{extra, welcome}},
+			}, []string{extra, welcome}, nil},
 		} {
 			apply(t, store, grantFile)
 			seen := load(t, store)
@@ -279,11 +312,15 @@ func TestGrantUsesGo(t *testing.T) {
 				t.Errorf("%s: %v are kept, want %v", c.what, got, c.want)
 			}
 			load(t, store)
-			// The same name again is another grant, of which nothing is known.
+			// The same name again is another grant, of which nothing was covered.
 			now.Advance(time.Hour)
 			apply(t, store, grantFile)
-			if got := keptUses(t, db); !slices.Equal(got, c.want) {
-				t.Errorf("%s, and back: %v are kept, want %v", c.what, got, c.want)
+			back := c.back
+			if back == nil {
+				back = c.want
+			}
+			if got := keptUses(t, db); !slices.Equal(got, back) {
+				t.Errorf("%s, and back: %v are kept, want %v", c.what, got, back)
 			}
 		}
 	})

@@ -44,7 +44,7 @@ type Store struct {
 	clock func() time.Time
 }
 
-// Open returns the store in db, which has the tables of migrations 2 and 6 and
+// Open returns the store in db, which has the tables of migrations 2, 6 and 10 and
 // which it does not close: PostgreSQL by pgx's stdlib, or SQLite by modernc.org/sqlite
 // with a busy timeout. The clock stamps changes; nil is time.Now.
 func Open(db *sql.DB, clock func() time.Time) *Store {
@@ -238,30 +238,29 @@ type queryer interface {
 func readAll(ctx context.Context, from queryer) (snapshot, error) {
 	s := snapshot{version: -1, documents: newDocuments()}
 	rows, err := from.QueryContext(ctx, `
-		SELECT 'version', '', '', '', version FROM versions WHERE subject = 'policy'
-		UNION ALL SELECT 'plan', name, document, '', 0 FROM plans
-		UNION ALL SELECT 'pool', name, document, '', 0 FROM pools
-		UNION ALL SELECT 'account', name, document, '', 0 FROM accounts
-		UNION ALL SELECT 'price', name, document, '', 0 FROM model_prices
-		UNION ALL SELECT 'use', account, grant_name, period, covered FROM grant_uses`)
+		SELECT 'version', '', '', '', version, '', '', 0, 0, 0, '' FROM versions WHERE subject = 'policy'
+		UNION ALL SELECT 'plan', name, document, '', 0, '', '', 0, 0, 0, '' FROM plans
+		UNION ALL SELECT 'pool', name, document, '', 0, '', '', 0, 0, 0, '' FROM pools
+		UNION ALL SELECT 'account', name, document, '', 0, '', '', 0, 0, 0, '' FROM accounts
+		UNION ALL SELECT 'price', name, document, '', 0, '', '', 0, 0, 0, '' FROM model_prices
+		UNION ALL SELECT 'use', `+useColumns+` FROM grant_uses`)
 	if err != nil {
 		return snapshot{}, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var kind Kind
-		var name, text, period string
-		var number int64
-		if err := rows.Scan(&kind, &name, &text, &period, &number); err != nil {
+		var row storedUse
+		if err := rows.Scan(append([]any{&kind}, row.into()...)...); err != nil {
 			return snapshot{}, err
 		}
 		switch kind {
 		case "version":
-			s.version = number
+			s.version = row.covered
 		case "use":
-			s.uses = append(s.uses, quota.GrantUse{Account: name, Grant: text, Period: period, Covered: quota.Amount(number)})
+			s.uses = append(s.uses, row.use())
 		default:
-			s.documents[kind][name] = text
+			s.documents[kind][row.account] = row.grant
 		}
 	}
 	if err := rows.Err(); err != nil {
