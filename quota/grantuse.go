@@ -172,9 +172,6 @@ func (u grantUses) earlier(start time.Time, most Amount) Amount {
 	return covered
 }
 
-// total is what was covered of all periods, at most that much.
-func (u grantUses) total(most Amount) Amount { return u.outside("", "", most) }
-
 // with returns the uses with one of them set.
 func (u grantUses) with(use GrantUse) grantUses {
 	u.newer = slices.Clone(u.newer)

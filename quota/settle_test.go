@@ -54,10 +54,10 @@ func TestPlanChangeLeavesCoveredAlone(t *testing.T) {
 		{150, 200, 0}, // the whole grant was used, and the plan is larger now
 		{90, 40, 50},  // nothing of it was, and the plan is smaller now
 	} {
-		for _, settledAt := range []time.Duration{time.Second, 10 * time.Hour} { // before the change, and after it
+		for _, lastLook := range []time.Time{december.Add(-time.Minute), december} { // November is settled after the change, and before
 			known := map[string]quota.Amount{"m2026-11-01": c.used}
-			policy, uses := settled(t, policyOf(t, 100, quota.PeriodMonth, "", 1, grant), december.Add(-time.Hour), known, nil)
-			policy, uses = settled(t, policy, december.Add(min(settledAt, time.Hour)-time.Hour), known, uses)
+			policy, uses := settled(t, policyOf(t, 100, quota.PeriodMonth, "", 1, grant), onDay("2026-11-11"), known, nil)
+			_, uses = settled(t, policy, lastLook, known, uses)
 			changed := with(t, policyOf(t, c.own, quota.PeriodMonth, "", 1, grant), uses)
 			changed, _ = settled(t, changed, december.Add(10*time.Hour), known, uses)
 			if got := grantedAt(t, changed, december.Add(11*time.Hour)); got != c.left {
