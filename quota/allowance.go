@@ -71,6 +71,9 @@ func (p *Policy) Measure(account Account, a Applied, period Period, at time.Time
 	if passed {
 		at = period.End.Add(-time.Microsecond)
 	}
+	if at.Before(period.Start) {
+		at = period.Start // the period runs by a better clock
+	}
 	own := a.Limit.Max
 	var granted Amount
 	for i := range account.Grants {

@@ -38,14 +38,16 @@ type Config struct {
 type Store struct {
 	db         *sql.DB
 	skipLocked string // ends a SELECT whose rows are to be changed
+	clock      string // SELECTs the database's clock in microseconds
 }
 
 // Open returns the store in db, which has the table of migration 7 and which it
 // does not close: PostgreSQL by pgx's stdlib, or SQLite by modernc.org/sqlite
 // with a busy timeout.
 func Open(db *sql.DB, config Config) *Store {
-	s := &Store{db: db}
+	s := &Store{db: db, clock: `SELECT CAST(unixepoch('now', 'subsec') * 1000000 AS INTEGER)`}
 	if config.RowLocks {
+		s.clock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 		s.skipLocked = " FOR UPDATE SKIP LOCKED"
 	}
 	return s
@@ -196,14 +198,23 @@ func parseCursor(text string) (at int64, id string, err error) {
 	return at, id, nil
 }
 
-// Prune removes at most limit alerts that were raised before the instant and
-// wait for nothing, and says how many it removed. The error wraps
+// Now returns the database's clock, which is one for all nodes. The error wraps
 // [ErrUnavailable] or is the context's.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var us int64
+	err := s.db.QueryRowContext(ctx, s.clock).Scan(&us)
+	return fromMicros(us), unavailable(ctx, "read the clock of the store of alerts", err)
+}
+
+// Prune removes at most limit alerts that were raised before the instant, in
+// periods that began before it, and wait for nothing, and says how many it
+// removed. Whatever clock an alert was raised by, that of a period that runs
+// stays. The error wraps [ErrUnavailable] or is the context's.
 func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
 	ids, err := s.ids(ctx, `DELETE FROM quota_alerts WHERE id IN (
-			SELECT id FROM quota_alerts WHERE raised_at_us < $1 AND next_attempt_us IS NULL
-			ORDER BY raised_at_us, id LIMIT $2`+s.skipLocked+`)
-		RETURNING id`, before.UnixMicro(), limit)
+			SELECT id FROM quota_alerts WHERE raised_at_us < $1 AND substr(period, 2) < $2 AND next_attempt_us IS NULL
+			ORDER BY raised_at_us, id LIMIT $3`+s.skipLocked+`)
+		RETURNING id`, before.UnixMicro(), before.UTC().Format(time.DateOnly), limit)
 	return len(ids), unavailable(ctx, "remove old alerts", err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,10 +51,6 @@ const (
 	pruneAtOnce  = 1000
 	knownAlerts  = 1 << 15 // of each of two generations
 	defaultQueue = 4096
-
-	// settleWithin is how long after a period's start what the one before left
-	// of grants is settled and read by all nodes.
-	settleWithin = 10 * time.Second
 
 	// staleAfter is how long after its start a period still raises alerts. It is
 	// longer than a year, the longest period, by more than a late Refund takes,
@@ -156,26 +153,20 @@ func alerting(policy *quota.Policy, u *ledger.Usage) (quota.Applied, bool) {
 	return quota.Applied{}, false
 }
 
-// allowed is what the quota allows now in the row's period, or allowed at the
-// end of one that has passed. It is not known while what the period before left
-// of the account's grants may still have to be settled: an alert would be of
-// too small an amount, and stand.
+// allowed is what the quota allows now in the row's period, or allowed in one
+// that has passed. It is not known while what the account's grants have for the
+// period is not settled: an alert would be of too small an amount, and stand. Nor
+// is it of a period that the quota has left for another calendar.
 func allowed(policy *quota.Policy, applied quota.Applied, u *ledger.Usage, now time.Time) (amount quota.Amount, known bool) {
 	account := policy.Accounts[u.Account]
-	if len(account.Grants) == 0 {
+	if !slices.ContainsFunc(account.Grants, func(g quota.Grant) bool { return g.Limit == applied.Limit.Name && g.Scope == applied.Scope }) {
 		return applied.Limit.Max, true
 	}
 	period, err := quota.PeriodFromKey(u.Period, account.TimeZone, account.AnchorDay)
 	if err != nil {
-		return applied.Limit.Max, true // the account's calendar was changed
-	}
-	if now.Before(period.Start.Add(settleWithin)) {
 		return 0, false
 	}
-	if !now.Before(period.End) {
-		now = period.End.Add(-time.Microsecond)
-	}
-	return policy.Allowance(account, applied, period, now).Max, true
+	return policy.Measure(account, applied, period, now)
 }
 
 // reached says whether used is percent of amount or more, exactly.
@@ -296,7 +287,11 @@ func (w *Watcher) flush(left ...Event) {
 func (w *Watcher) prune(ctx context.Context) {
 	for {
 		part, cancel := context.WithTimeout(ctx, raiseWithin)
-		n, err := w.config.Store.Prune(part, w.config.Clock().Add(-Retention), pruneAtOnce)
+		n := 0
+		now, err := w.config.Store.Now(part) // a node's clock may be wrong
+		if err == nil {
+			n, err = w.config.Store.Prune(part, now.Add(-Retention), pruneAtOnce)
+		}
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			w.config.Log.Warn("old alerts could not be removed; that is tried again", "error", err)

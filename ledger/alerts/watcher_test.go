@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -177,11 +178,21 @@ func TestThresholdsWithGrants(t *testing.T) {
 	if a := list(t, store, "")[0]; a.Amount != 2000 {
 		t.Errorf("of %d, want 2,000", a.Amount)
 	}
-	// At the next midnight what was left of the grant is not known yet.
-	now.Add(time.Date(2026, 11, 16, 0, 0, 9, 0, time.UTC).Sub(now.Now()))
-	hear("d2026-11-16", 900, "80@d2026-11-15")
-	now.Add(time.Second)
-	hear("d2026-11-16", 900, "80@d2026-11-15 80@d2026-11-16")
+	// However long after midnight: what was left of the grant is not known yet.
+	now.Add(time.Date(2026, 11, 16, 5, 0, 0, 0, time.UTC).Sub(now.Now()))
+	hear("d2026-11-16", 1300, "80@d2026-11-15")
+	uses, err := policy.Settle("acme", now.Now(), quota.AgainNothing, 9, func(asked []quota.Settling) ([]quota.Used, error) {
+		return slices.Repeat([]quota.Used{{Amount: 1600}}, len(asked)), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if policy, err = policy.With(nil, uses); err != nil {
+		t.Fatal(err)
+	}
+	p.Store(policy)
+	hear("d2026-11-16", 1119, "80@d2026-11-15")
+	hear("d2026-11-16", 1120, "80@d2026-11-15 80@d2026-11-16")
 	// A late Refund of the day before is measured by that day.
 	hear("d2026-11-14", 800, "80@d2026-11-15 80@d2026-11-16 80@d2026-11-14")
 }
@@ -202,6 +213,30 @@ func TestPrunedIsNotRaisedAgain(t *testing.T) {
 		}
 		if pruned := at.Add(Retention); !stale(period.Key, pruned) {
 			t.Fatalf("%s, raised at %v: pruned at %v and raised again", period.Key, at, pruned)
+		}
+	})
+}
+
+// A node with a wrong clock removes nothing that could be raised again.
+func TestPruneByTheStoresClock(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *Store) {
+		store := open()
+		now, err := store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, young := event("acme", 10, now.Add(-Retention-time.Hour)), event("acme", 20, now)
+		runs := event("acme", 30, now.Add(-3*Retention)) // raised by a node with a clock far behind
+		old.Period = "m" + now.Add(-2*Retention).Format(time.DateOnly)
+		young.Period = "m" + now.Format(time.DateOnly)
+		runs.Period = young.Period
+		for _, e := range []Event{old, young, runs} {
+			raise(t, store, false, e)
+		}
+		ahead := func() time.Time { return now.AddDate(2, 0, 0) }
+		NewWatcher(WatcherConfig{Policies: policyOf(t, 100, 100), Store: store, Clock: ahead}).prune(t.Context())
+		if got, want := percents(list(t, store, "")), "30@"+young.Period+" 20@"+young.Period; got != want {
+			t.Errorf("left: %s, want %s", got, want)
 		}
 	})
 }
