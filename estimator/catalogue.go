@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/budgetd/budgetd/estimator/catalogue"
 	"github.com/budgetd/budgetd/quota"
@@ -20,6 +21,7 @@ const (
 	ModeChat       Mode = catalogue.ModeChat
 	ModeCompletion Mode = catalogue.ModeCompletion
 	ModeEmbedding  Mode = catalogue.ModeEmbedding
+	ModeMedia      Mode = catalogue.ModeMedia
 )
 
 // Model is what the catalogue knows of one model.
@@ -32,11 +34,41 @@ type Model struct {
 	Encoding      Encoding     // "": no public encoding; then Rule
 	Rule          Rule         // used when Encoding is ""
 	Price         Price
+
+	later []laterPrice // in the order in which they begin
+}
+
+// laterPrice is what a model costs from an instant on.
+type laterPrice struct {
+	from  time.Time
+	price Price
+}
+
+// at is the model with the price of an instant.
+func (m *Model) at(instant time.Time) Model {
+	out := *m
+	for _, later := range m.later {
+		if !instant.Before(later.from) {
+			out.Price = later.price
+		}
+	}
+	out.later = nil
+	return out
+}
+
+// prices calls f with every price of the model.
+func (m *Model) prices(f func(*Price)) {
+	f(&m.Price)
+	for i := range m.later {
+		f(&m.later[i].price)
+	}
 }
 
 // Catalogue maps model ids to prices. It is immutable: With makes another.
 type Catalogue struct {
 	version   string
+	asOf      time.Time   // the day whose prices Lookup tells
+	search    PerThousand // the dearest of all searches
 	providers []*provider
 	byName    map[string]*provider // by id and alias
 }
@@ -47,11 +79,30 @@ type provider struct {
 	fallback []string
 	names    map[string]*Model
 	prefixes []prefixRule // longest first
+	rules    []matchRule  // in the order of the file
 }
 
 type prefixRule struct {
 	prefix string
 	model  *Model
+}
+
+// matchRule is one of the other ways to match ids.
+type matchRule struct {
+	of    catalogue.Rule
+	regex *regexp.Regexp // nil where the rule has none
+	model *Model
+}
+
+func (r *matchRule) matches(id string) bool {
+	switch {
+	case r.regex != nil:
+		return r.regex.MatchString(id)
+	case r.of.EndsWith != "":
+		return strings.HasSuffix(id, r.of.EndsWith)
+	}
+	rest := strings.Replace(id, r.of.Contains, "", 1)
+	return rest != id && !namesOther(rest)
 }
 
 var embedded = sync.OnceValues(func() (*Catalogue, error) { return ParseCatalogue(catalogue.Embedded()) })
@@ -67,7 +118,11 @@ func ParseCatalogue(data []byte) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCatalogue, err)
 	}
-	c := &Catalogue{version: file.Version(data), byName: map[string]*provider{}}
+	asOf, err := time.Parse(time.DateOnly, file.AsOf)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCatalogue, err)
+	}
+	c := &Catalogue{version: file.Version(data), asOf: asOf, byName: map[string]*provider{}}
 	for _, from := range file.Providers {
 		p := &provider{id: from.ID, maker: from.Maker, fallback: from.Fallback, names: map[string]*Model{}}
 		c.providers = append(c.providers, p)
@@ -75,13 +130,67 @@ func ParseCatalogue(data []byte) (*Catalogue, error) {
 			c.byName[name] = p
 		}
 		for _, m := range from.Models {
-			p.add(m, newModel(from.ID, m, c.version))
+			model, err := newModel(from.ID, m, c.version)
+			if err == nil {
+				err = p.add(m, model)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%w: provider %q, model %q: %w", ErrCatalogue, p.id, m.ID, err)
+			}
 		}
 	}
+	c.priceSearches()
 	return c, nil
 }
 
-func newModel(provider string, m catalogue.Model, version string) *Model {
+// priceSearches gives the models that write, and have no price of a search, the
+// dearest of their provider, else that of the whole catalogue: a search that the
+// provider ran is never free because a source forgot it.
+func (c *Catalogue) priceSearches() {
+	dearest := map[*provider]PerThousand{}
+	for _, p := range c.providers {
+		for _, m := range p.names {
+			if m.Mode == ModeMedia { // rankings, which are no searches of the web
+				continue
+			}
+			m.prices(func(price *Price) {
+				dearest[p] = max(dearest[p], price.Base.Search)
+				c.search = max(c.search, price.Base.Search)
+			})
+		}
+	}
+	for _, p := range c.providers {
+		otherwise := dearest[p]
+		if otherwise == 0 {
+			otherwise = c.search
+		}
+		for _, m := range p.names {
+			if m.Mode == ModeChat {
+				m.prices(func(price *Price) { price.fillSearch(otherwise) })
+			}
+		}
+	}
+}
+
+// fillSearch states the price of a search where there is none.
+func (p *Price) fillSearch(otherwise PerThousand) {
+	fill := func(base *Rates, tiers []Tier) {
+		if base.Search == NoPrice {
+			base.Search = otherwise
+		}
+		for i := range tiers {
+			if tiers[i].Rates.Search == NoPrice {
+				tiers[i].Rates.Search = otherwise
+			}
+		}
+	}
+	fill(&p.Base, p.Tiers)
+	for i := range p.Services {
+		fill(&p.Services[i].Base, p.Services[i].Tiers)
+	}
+}
+
+func newModel(provider string, m catalogue.Model, version string) (*Model, error) {
 	model := &Model{
 		Provider:      provider,
 		ID:            m.ID,
@@ -90,46 +199,97 @@ func newModel(provider string, m catalogue.Model, version string) *Model {
 		MaxOutput:     quota.Tokens(m.MaxOutput),
 		Encoding:      encodingFor(m.ID),
 		Rule:          RuleFor(m.ID),
-		Price:         Price{Provider: provider, Model: m.ID, Version: version, Base: complete(m.Rates)},
 	}
-	for _, tier := range m.Tiers {
-		// A class that the tier does not state keeps its base price.
-		rates := m.Rates
-		for _, class := range []struct{ to, from **int64 }{
-			{&rates.Input, &tier.Input}, {&rates.CacheRead, &tier.CacheRead},
-			{&rates.CacheWrite, &tier.CacheWrite}, {&rates.CacheWrite1h, &tier.CacheWrite1h},
-			{&rates.Output, &tier.Output}, {&rates.Reasoning, &tier.Reasoning},
-		} {
-			if *class.from != nil {
-				*class.to = *class.from
-			}
+	for i, from := range m.Prices {
+		price := newPrice(from)
+		price.Provider, price.Model, price.Version = provider, m.ID, version
+		if i == 0 {
+			model.Price = price
+			continue
 		}
-		model.Price.Tiers = append(model.Price.Tiers, Tier{Above: quota.Tokens(tier.Above), Rates: complete(rates)})
+		day, err := time.Parse(time.DateOnly, from.From)
+		if err != nil {
+			return nil, err
+		}
+		model.later = append(model.later, laterPrice{day, price})
 	}
-	return model
+	return model, nil
 }
 
-// complete fills the classes that have no price, as [Rates] documents.
-func complete(r catalogue.Rates) Rates {
-	price := func(p *int64) *PerMillion { return (*PerMillion)(p) }
-	return StatedRates{Tokens: [numberOfClasses]*PerMillion{
-		0: price(r.Input), 4: price(r.CacheRead), 7: price(r.CacheWrite), 8: price(r.CacheWrite1h), 9: price(r.Output), 13: price(r.Reasoning),
-	}}.Complete()
+// newPrice completes the prices of a file. What a tier does not state is as
+// below its bound; what a service does not state is as usual.
+func newPrice(from catalogue.Price) Price {
+	price := Price{Base: complete(from.Rates)}
+	for _, tier := range from.Tiers {
+		price.Tiers = append(price.Tiers, Tier{Above: quota.Tokens(tier.Above), Rates: complete(from.Rates, tier.Rates)})
+	}
+	for _, s := range from.Services {
+		service := Service{Name: s.Name, Base: complete(from.Rates, s.Rates)}
+		bounds := map[int64]bool{}
+		for _, tier := range slices.Concat(from.Tiers, s.Tiers) {
+			if bounds[tier.Above] {
+				continue
+			}
+			bounds[tier.Above] = true
+			above := []catalogue.Rates{from.Rates, s.Rates}
+			for _, t := range from.Tiers {
+				if t.Above <= tier.Above {
+					above = append(above, t.Rates)
+				}
+			}
+			for _, t := range s.Tiers {
+				if t.Above <= tier.Above {
+					above = append(above, t.Rates)
+				}
+			}
+			service.Tiers = append(service.Tiers, Tier{Above: quota.Tokens(tier.Above), Rates: complete(above...)})
+		}
+		slices.SortFunc(service.Tiers, func(a, b Tier) int { return cmp.Compare(a.Above, b.Above) })
+		price.Services = append(price.Services, service)
+	}
+	return price
 }
 
-// add enters a model under its names and prefixes, in place of what was there.
-func (p *provider) add(m catalogue.Model, model *Model) {
+// complete lays sets of prices over each other, the later over the earlier, and
+// fills the classes that have no price then, as [Rates] documents.
+func complete(sets ...catalogue.Rates) Rates {
+	var stated StatedRates
+	for _, set := range sets {
+		for name, price := range set {
+			stated.State(name, price)
+		}
+	}
+	return stated.Complete()
+}
+
+// add enters a model under its names and rules, in place of what was there.
+func (p *provider) add(m catalogue.Model, model *Model) error {
 	for _, name := range append([]string{m.ID}, m.Names...) {
 		p.names[strings.ToLower(name)] = model
 	}
-	for _, prefix := range m.Prefixes {
-		prefix = strings.ToLower(prefix)
-		p.prefixes = slices.DeleteFunc(p.prefixes, func(r prefixRule) bool { return r.prefix == prefix })
-		p.prefixes = append(p.prefixes, prefixRule{prefix, model})
+	for _, r := range m.Rules {
+		if r.StartsWith != "" {
+			prefix := strings.ToLower(r.StartsWith)
+			p.prefixes = slices.DeleteFunc(p.prefixes, func(r prefixRule) bool { return r.prefix == prefix })
+			p.prefixes = append(p.prefixes, prefixRule{prefix, model})
+			continue
+		}
+		added := matchRule{of: catalogue.Rule{EndsWith: strings.ToLower(r.EndsWith), Contains: strings.ToLower(r.Contains)}, model: model}
+		if r.Regex != "" {
+			var err error
+			if added.regex, err = regexp.Compile(r.Regex); err != nil {
+				return err
+			}
+		}
+		p.rules = append(p.rules, added)
 	}
+	slices.SortStableFunc(p.rules, func(a, b matchRule) int { // the stricter first
+		return cmp.Compare(len(b.of.EndsWith+b.of.Contains), len(a.of.EndsWith+a.of.Contains))
+	})
 	slices.SortFunc(p.prefixes, func(a, b prefixRule) int {
 		return cmp.Or(cmp.Compare(len(b.prefix), len(a.prefix)), strings.Compare(a.prefix, b.prefix))
 	})
+	return nil
 }
 
 // Version names the catalogue: its day and a hash of its content, such as
@@ -147,61 +307,73 @@ func (c *Catalogue) Len() int {
 	return len(models)
 }
 
+// Lookup is LookupAt on the day of the catalogue.
+func (c *Catalogue) Lookup(provider, model string) (Model, bool) {
+	return c.LookupAt(provider, model, c.asOf)
+}
+
 // Price returns the price of a model whatever its provider; see Lookup.
 func (c *Catalogue) Price(model string) (Price, bool) {
 	m, ok := c.Lookup("", model)
 	return m.Price, ok
 }
 
-// Lookup finds a model by the id that a caller uses. Case does not matter. A
-// provider's own names come first; then the id without a date or "latest" at
-// its end (gpt-4o-mini-2024-07-18); then the longest prefix rule. A provider
-// that lists no such model may refer to the model's maker (Azure to OpenAI).
+// LookupAt finds a model by the id that a caller uses, with its price at an
+// instant. Case does not matter. A provider's own names come first; then the id
+// without a date or "latest" at its end (gpt-4o-mini-2024-07-18); then the
+// longest rule of a beginning. A provider that lists no such model may refer to
+// the model's maker (Azure to OpenAI).
 //
-// Without a provider, "openai/gpt-4o" names it by its first part; else the
-// makers are asked in the order of the file, then the hosts, of which the
-// dearest counts. A provider that the catalogue does not have knows no model.
-func (c *Catalogue) Lookup(providerName, model string) (Model, bool) {
+// A provider that is named is asked by its rules of other parts too, the longest
+// first. Without one, the makers are asked in the order of the file;
+// then "openai/gpt-4o" names it by its first part; then the hosts are asked, of
+// which the dearest counts. A provider that the catalogue does not have knows no model.
+func (c *Catalogue) LookupAt(providerName, model string, at time.Time) (Model, bool) {
+	if m := c.lookup(providerName, model); m != nil {
+		return m.at(at), true
+	}
+	return Model{}, false
+}
+
+func (c *Catalogue) lookup(providerName, model string) *Model {
 	id := strings.ToLower(strings.TrimPrefix(model, "models/")) // Gemini's resource names
 	if id == "" {
-		return Model{}, false
+		return nil
 	}
 	if providerName != "" {
 		p := c.byName[strings.ToLower(providerName)]
 		if p == nil {
-			return Model{}, false
+			return nil
 		}
 		if m := c.from(p, id); m != nil {
-			return *m, true
+			return m
 		}
 		// "openai/gpt-4o" beside provider "openai".
 		if head, rest, ok := strings.Cut(id, "/"); ok && c.byName[head] == p {
-			if m := c.from(p, rest); m != nil {
-				return *m, true
-			}
+			return c.from(p, rest)
 		}
-		return Model{}, false
+		return nil
 	}
-	var found *Model
 	for _, p := range c.providers {
-		if m := p.find(id); m != nil {
-			if p.maker {
-				return *m, true
-			}
-			if found == nil || m.Price.Base.Input+m.Price.Base.Output > found.Price.Base.Input+found.Price.Base.Output {
-				found = m
+		if p.maker {
+			if m := p.find(id); m != nil {
+				return m
 			}
 		}
-	}
-	if found != nil {
-		return *found, true
 	}
 	if head, rest, ok := strings.Cut(id, "/"); ok && c.byName[head] != nil {
 		if m := c.from(c.byName[head], rest); m != nil {
-			return *m, true
+			return m
 		}
 	}
-	return Model{}, false
+	var found *Model
+	for _, p := range c.providers {
+		m := p.find(id)
+		if m != nil && (found == nil || m.Price.Base.Input+m.Price.Base.Output > found.Price.Base.Input+found.Price.Base.Output) {
+			found = m
+		}
+	}
+	return found
 }
 
 // from asks a provider, then those it refers to.
@@ -212,6 +384,11 @@ func (c *Catalogue) from(p *provider, id string) *Model {
 	for _, name := range p.fallback {
 		if m := c.byName[name].find(id); m != nil {
 			return m
+		}
+	}
+	for i := range p.rules {
+		if r := &p.rules[i]; r.matches(id) {
+			return r.model
 		}
 	}
 	return nil
@@ -251,7 +428,11 @@ func continues(prefix, rest string) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(otherPrice, func(word string) bool { return strings.Contains(rest, word) })
+	return !namesOther(rest)
+}
+
+func namesOther(rest string) bool {
+	return slices.ContainsFunc(otherPrice, func(word string) bool { return strings.Contains(rest, word) })
 }
 
 // encodingFor returns the public encoding of a model, as openai/tiktoken's

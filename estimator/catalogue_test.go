@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/budgetd/budgetd/estimator/catalogue"
+	"github.com/budgetd/budgetd/quota"
 )
 
 func embeddedFor(t testing.TB) *Catalogue {
@@ -56,7 +57,7 @@ func TestLookup(t *testing.T) {
 	}
 	for _, tt := range [][2]string{
 		{"", ""}, {"", "gpt"}, {"", "gpt-4o-mini-evil"}, {"nobody", "gpt-4o"}, {"anthropic", "gpt-4o"}, {"groq", "gpt-4o"},
-		{"", "gemini-2.5-pro-preview-tts"}, {"", "claude-opus-4-10"}, {"", "gpt-4o-realtime-preview"}, {"", "gpt-image-1"},
+		{"", "gemini-2.5-pro-preview-tts"}, {"", "claude-opus-4-10"}, {"", "gpt-4o-mini-tts"}, {"", "gpt-5-image"},
 	} {
 		if m, ok := c.Lookup(tt[0], tt[1]); ok {
 			t.Errorf("%s/%s was taken for %s/%s", tt[0], tt[1], m.Provider, m.ID)
@@ -83,7 +84,8 @@ func TestPublishedPrices(t *testing.T) {
 		{"text-embedding-3-small", textRates(20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000)},
 		{"claude-sonnet-5", textRates(3*usd, 300_000_000, 3_750_000_000, 6*usd, 15*usd, 15*usd)},
 	} {
-		if p, ok := c.Price(tt.model); !ok || p.Base != tt.want {
+		p, ok := c.Price(tt.model)
+		if p.Base.Search = NoPrice; !ok || p.Base != tt.want {
 			t.Errorf("%s: %+v, %t; want %+v", tt.model, p.Base, ok, tt.want)
 		}
 	}
@@ -110,7 +112,15 @@ func TestEveryEntryIsFoundAndPriced(t *testing.T) {
 					continue
 				}
 				r := got.Price.Base
-				if prices := r.tokens(); slices.Min(prices[:]) <= 0 {
+				prices, units := r.tokens(), r.units()
+				free := slices.Min(prices[:]) <= 0 && name != "amazon.titan-embed-text-v2:0" // its output is stated to be free
+				if m.Mode == catalogue.ModeMedia && r.Input == NoPrice {
+					free = slices.Max(units[:]) <= 0
+				}
+				if m.Mode == catalogue.ModeChat && r.Search < 0 {
+					free = true
+				}
+				if free {
 					t.Errorf("%s/%s: a class costs nothing: %+v", p.ID, name, r)
 				}
 			}
@@ -133,28 +143,87 @@ func TestEveryEntryIsFoundAndPriced(t *testing.T) {
 }
 
 func TestParseCatalogueRefuses(t *testing.T) {
-	head := `{"format":1,"as_of":"2026-01-01","unit":"x","sources":[],"providers":[{"id":"p","models":[`
-	model := func(rest string) string { return head + `{"id":"m","mode":"chat"` + rest + `}]}]}` }
-	if _, err := ParseCatalogue([]byte(model(`,"input":1,"output":1`))); err != nil {
+	head := `{"format":2,"as_of":"2026-01-01","unit":"x","sources":[],"providers":[{"id":"p","models":[`
+	model := func(rest string) string { return head + `{"id":"m","mode":"chat",` + rest + `}]}]}` }
+	prices := func(rest string) string { return model(`"prices":[{"rates":{"input":1,"output":1}` + rest + `}]`) }
+	if _, err := ParseCatalogue([]byte(prices(`,"services":[{"name":"batch","rates":{"input":1}}]},{"from":"2026-02-01","rates":{"input":1,"output":1}`))); err != nil {
 		t.Fatalf("the good one: %v", err)
 	}
 	for name, data := range map[string]string{
-		"not JSON":        `{`,
-		"unknown field":   model(`,"input":1,"output":1,"colour":1`),
-		"wrong format":    `{"format":2,"as_of":"2026-01-01"}`,
-		"no date":         `{"format":1,"as_of":"today"}`,
-		"no input price":  model(`,"output":1`),
-		"no output price": model(`,"input":1`),
-		"absurd price":    model(`,"input":1000000000001,"output":1`),
-		"negative price":  model(`,"input":1,"output":-1`),
-		"bad mode":        head + `{"id":"m","mode":"song","input":1,"output":1}]}]}`,
-		"tier bound":      model(`,"input":1,"output":1,"tiers":[{"above":0}]`),
-		"tiers unsorted":  model(`,"input":1,"output":1,"tiers":[{"above":5},{"above":5}]`),
-		"two of a name":   head + `{"id":"m","mode":"chat","input":1,"output":1},{"id":"n","names":["M"],"mode":"chat","input":1,"output":1}]}]}`,
-		"more after it":   model(`,"input":1,"output":1`) + `{}`,
+		"not JSON":         `{`,
+		"unknown field":    model(`"colour":1,"prices":[{"rates":{"input":1,"output":1}}]`),
+		"wrong format":     `{"format":1,"as_of":"2026-01-01"}`,
+		"no date":          `{"format":2,"as_of":"today"}`,
+		"no price":         model(`"prices":[]`),
+		"no input price":   model(`"prices":[{"rates":{"output":1}}]`),
+		"no output price":  model(`"prices":[{"rates":{"input":1}}]`),
+		"absurd price":     model(`"prices":[{"rates":{"input":1000000000001,"output":1}}]`),
+		"absurd unit":      model(`"prices":[{"rates":{"input":1,"output":1,"image":100000000000001}}]`),
+		"negative price":   model(`"prices":[{"rates":{"input":1,"output":-1}}]`),
+		"unknown class":    model(`"prices":[{"rates":{"input":1,"output":1,"smell":1}}]`),
+		"bad mode":         head + `{"id":"m","mode":"song","prices":[{"rates":{"input":1,"output":1}}]}]}]}`,
+		"tokens half said": head + `{"id":"m","mode":"media","prices":[{"rates":{"image":1,"output":1}}]}]}]}`,
+		"tier bound":       prices(`,"tiers":[{"above":0,"rates":{}}]`),
+		"tiers unsorted":   prices(`,"tiers":[{"above":5,"rates":{}},{"above":5,"rates":{}}]`),
+		"service unnamed":  prices(`,"services":[{"rates":{}}]`),
+		"service twice":    prices(`,"services":[{"name":"a","rates":{}},{"name":"a","rates":{}}]`),
+		"service's price":  prices(`,"services":[{"name":"a","rates":{"input":-1}}]`),
+		"first has a date": model(`"prices":[{"from":"2026-01-01","rates":{"input":1,"output":1}}]`),
+		"not a date":       prices(`},{"from":"later","rates":{"input":1,"output":1}`),
+		"dates unsorted":   prices(`},{"from":"2026-01-02","rates":{"input":1,"output":1}},{"from":"2026-01-01","rates":{"input":1,"output":1}`),
+		"bad regex":        model(`"rules":[{"regex":"("}],"prices":[{"rates":{"input":1,"output":1}}]`),
+		"two in a rule":    model(`"rules":[{"contains":"a","ends_with":"b"}],"prices":[{"rates":{"input":1,"output":1}}]`),
+		"two of a name":    head + `{"id":"m","mode":"chat","prices":[{"rates":{"input":1,"output":1}}]},{"id":"n","names":["M"],"mode":"chat","prices":[{"rates":{"input":1,"output":1}}]}]}]}`,
+		"more after it":    prices("") + `{}`,
 	} {
 		if _, err := ParseCatalogue([]byte(data)); !errors.Is(err, ErrCatalogue) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A price holds from its day on, and ids are matched by rules of every kind.
+func TestPricesByDayAndRule(t *testing.T) {
+	c, err := ParseCatalogue([]byte(`{"format":2,"as_of":"2026-03-01","unit":"x","sources":[],"providers":[{"id":"p","models":[
+		{"id":"m","rules":[{"starts_with":"m-"},{"ends_with":"-em"},{"contains":"emm"},{"regex":"^mm[0-9]+$"}],"mode":"chat","prices":[
+			{"rates":{"input":1,"output":10},"tiers":[{"above":100,"rates":{"input":3}}],"services":[{"name":"flex","rates":{"output":5}},{"name":"priority","rates":{"input":7},"tiers":[{"above":100,"rates":{"output":40}},{"above":200,"rates":{"input":50}}]}]},
+			{"from":"2026-03-01","rates":{"input":2,"output":20}},
+			{"from":"2026-04-01","rates":{"input":4,"output":40}}]},
+		{"id":"longer","rules":[{"contains":"emmm"}],"mode":"chat","prices":[{"rates":{"input":9,"output":9}}]}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for day, want := range map[string]PerMillion{"2026-02-28T23:59:59Z": 1, "2026-03-01T00:00:00Z": 2, "2026-03-31T23:59:59Z": 2, "2030-01-01T00:00:00Z": 4} {
+		at, err := time.Parse(time.RFC3339, day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := c.LookupAt("p", "m", at); !ok || m.Price.Base.Input != want {
+			t.Errorf("%s: %d, %t; want %d", day, m.Price.Base.Input, ok, want)
+		}
+	}
+	if m, _ := c.Lookup("p", "m"); m.Price.Base.Input != 2 {
+		t.Errorf("on the catalogue's day: %d, want 2", m.Price.Base.Input)
+	}
+	for id, want := range map[string]string{"m-1": "m", "x-em": "m", "xemmx": "m", "xemmmx": "longer", "mm12": "m", "mm1x": "", "em-x": ""} {
+		if m, _ := c.Lookup("p", id); m.ID != want {
+			t.Errorf("%q is %q, want %q", id, m.ID, want)
+		}
+	}
+	if _, ok := c.Lookup("", "xemmx"); ok {
+		t.Error("a provider that was not named was asked for a part of an id")
+	}
+	m, _ := c.LookupAt("p", "m", time.Unix(0, 0))
+	for _, tt := range []struct {
+		tier            string
+		input           quota.Tokens
+		wantIn, wantOut PerMillion
+	}{
+		{"", 100, 1, 10}, {"", 101, 3, 10}, {"flex", 100, 1, 5}, {"flex", 101, 3, 5},
+		{"priority", 100, 7, 10}, {"priority", 101, 7, 40}, {"priority", 201, 50, 40},
+	} {
+		if r := m.Price.RatesServed(tt.input, tt.tier, ""); r.Input != tt.wantIn || r.Output != tt.wantOut {
+			t.Errorf("%q with %d tokens: %d and %d, want %d and %d", tt.tier, tt.input, r.Input, r.Output, tt.wantIn, tt.wantOut)
 		}
 	}
 }
@@ -168,6 +237,10 @@ models:
     names: [house-model]
     max_output: 77
     usd_per_million: {input: 0.075, output: $1.50}
+    usd_each: {search: 0.01, second: 0.0001}
+    tiers: [{above: 1000, usd_per_million: {input: 1}}]
+    services: {batch: {usd_per_million: {input: 0.05}}}
+    rules: [{regex: "^house-[0-9]$"}]
   - provider: self
     id: llama-local
     prefixes: [llama-local-]
@@ -189,10 +262,16 @@ models:
 	if !ok || m.Price.Base.Input != 75_000_000 || m.Price.Base.Output != 1_500_000_000 || m.Price.Base.CacheRead != 75_000_000 || m.MaxOutput != 77 {
 		t.Errorf("%+v, %t", m, ok)
 	}
+	if r := m.Price.RatesServed(1001, "batch", ""); r.Input != usd || m.Price.Base.Search != PerThousand(10*usd) || m.Price.Base.Second != PerHour(usd)*36/100 {
+		t.Errorf("%+v of %+v", r, m.Price)
+	}
+	if m, ok := c.Lookup("openai", "house-7"); !ok || m.MaxOutput != 77 {
+		t.Errorf("%+v, %t", m, ok)
+	}
 	if m, ok := c.Lookup("openai", "gpt-4o-mini"); !ok || m.MaxOutput != 77 || m.Encoding != O200kBase {
 		t.Errorf("%+v, %t", m, ok)
 	}
-	if m, ok := c.Lookup("", "llama-local-8b"); !ok || m.Price.Base != textRates(0, 0, 0, 0, 0, 0) || m.Rule.Family != "llama" {
+	if m, ok := c.Lookup("", "llama-local-8b"); !ok || m.Price.Base.Input != 0 || m.Price.Base.OutputAudio != 0 || m.Rule.Family != "llama" {
 		t.Errorf("a stated zero is a price: %+v, %t", m, ok)
 	}
 	if m, ok := c.Lookup("self", "embed"); !ok || m.Price.Base.Input != 1 || m.Encoding != CL100kBase {
@@ -217,6 +296,11 @@ func TestParseOverridesRefuses(t *testing.T) {
 	for name, data := range map[string]string{
 		"unknown key":     one("usd_per_million: {input: 1, output: 1}, colour: red"),
 		"unknown class":   one("usd_per_million: {input: 1, output: 1, sound: 1}"),
+		"unknown unit":    one("usd_per_million: {input: 1, output: 1}, usd_each: {mile: 1}"),
+		"above $100":      one("usd_per_million: {input: 1, output: 1}, usd_each: {page: 100.01}"),
+		"bad service":     one("usd_per_million: {input: 1, output: 1}, services: {Batch: {usd_per_million: {input: 1}}}"),
+		"bad tier":        one("usd_per_million: {input: 1, output: 1}, tiers: [{above: 0, usd_per_million: {input: 1}}]"),
+		"bad rule":        one("usd_per_million: {input: 1, output: 1}, rules: [{regex: \"(\"}]"),
 		"no provider":     "models: [{id: m, usd_per_million: {input: 1, output: 1}}]",
 		"upper case":      "models: [{provider: P, id: m, usd_per_million: {input: 1, output: 1}}]",
 		"no id":           "models: [{provider: p, usd_per_million: {input: 1, output: 1}}]",

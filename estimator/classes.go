@@ -1,6 +1,9 @@
 package estimator
 
-import "github.com/budgetd/budgetd/quota"
+import (
+	"github.com/budgetd/budgetd/estimator/catalogue"
+	"github.com/budgetd/budgetd/quota"
+)
 
 // TokenClasses is what one call used, in disjoint classes: each token is in
 // exactly one of them. Every count is 0 to quota.MaxAmount.
@@ -29,11 +32,7 @@ const (
 
 // classNames are the names that messages, files and policies use, in the order
 // of the fields.
-var classNames = [numberOfClasses]string{
-	"input", "input_audio", "input_image", "input_video",
-	"cache_read", "cache_read_audio", "cache_read_image", "cache_write", "cache_write_1h",
-	"output", "output_audio", "output_image", "output_video", "reasoning",
-}
+var classNames [numberOfClasses]string = catalogue.Classes
 
 // List returns the counts in the order of the fields.
 func (c *TokenClasses) List() [numberOfClasses]quota.Tokens {

@@ -3,6 +3,7 @@ package estimator
 import (
 	"cmp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,10 +49,10 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Estimator estimates calls. Of itself it never changes, and it is safe for
-// concurrent use; it loads an encoding when a call first needs it.
+// Estimator estimates calls. Of itself it never changes but for [Estimator.Reprice],
+// and it is safe for concurrent use; it loads an encoding when a call first needs it.
 type Estimator struct {
-	catalogue    *Catalogue
+	catalogue    atomic.Pointer[Catalogue]
 	policy       func() *quota.Policy
 	unknown      *Ceiling
 	maxTextBytes int
@@ -62,13 +63,15 @@ type Estimator struct {
 // New returns an estimator, or an error that names the field of the config at
 // fault.
 func New(cfg Config) (*Estimator, error) {
-	e := &Estimator{catalogue: cfg.Catalogue, policy: cfg.Policy, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now}
-	if e.catalogue == nil {
+	e := &Estimator{policy: cfg.Policy, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now}
+	c := cfg.Catalogue
+	if c == nil {
 		var err error
-		if e.catalogue, err = EmbeddedCatalogue(); err != nil {
+		if c, err = EmbeddedCatalogue(); err != nil {
 			return nil, err
 		}
 	}
+	e.catalogue.Store(c)
 	if u := cfg.UnknownModel; u != nil {
 		for _, p := range []struct {
 			field string
@@ -93,7 +96,11 @@ func New(cfg Config) (*Estimator, error) {
 }
 
 // Catalogue returns the catalogue that prices the models.
-func (e *Estimator) Catalogue() *Catalogue { return e.catalogue }
+func (e *Estimator) Catalogue() *Catalogue { return e.catalogue.Load() }
+
+// Reprice makes another catalogue price the models, from the next call on. What
+// was reserved before keeps the price that it pinned.
+func (e *Estimator) Reprice(c *Catalogue) { e.catalogue.Store(c) }
 
 // maxModelBytes bounds the names of a call.
 const maxModelBytes = 256

@@ -27,16 +27,17 @@ func (e *Estimator) ModelAt(provider, model string, at time.Time) (Model, error)
 	case len(provider) > maxModelBytes:
 		return Model{}, invalid("provider", "is over %d bytes", maxModelBytes)
 	}
-	m, known := e.catalogue.Lookup(provider, model)
-	stated, priced := e.policyPrice(provider, model, m, at)
+	c := e.Catalogue()
+	m, known := c.LookupAt(provider, model, at)
+	stated, priced := e.policyPrice(c, provider, model, m, at)
 	switch {
 	case priced && known:
-		m.Price = priceOf(stated, m)
+		m.Price = priceOf(stated, m, c.search)
 		return m, nil
 	case priced:
 		return Model{
 			Provider: stated.Provider, ID: stated.Model, Mode: ModeChat,
-			Encoding: encodingFor(stated.Model), Rule: RuleFor(stated.Model), Price: priceOf(stated, Model{}),
+			Encoding: encodingFor(stated.Model), Rule: RuleFor(stated.Model), Price: priceOf(stated, Model{}, c.search),
 		}, nil
 	case known:
 		return m, nil
@@ -45,17 +46,16 @@ func (e *Estimator) ModelAt(provider, model string, at time.Time) (Model, error)
 	if e.unknown == nil {
 		return Model{}, &UnknownModelError{Provider: provider, Model: model}
 	}
-	return Model{
-		ID: model, Mode: ModeChat, Encoding: encodingFor(model), Rule: RuleFor(model),
-		Price: Price{
-			Model: model, Version: e.catalogue.version,
-			Base: complete(catalogue.Rates{Input: (*int64)(&e.unknown.Input), Output: (*int64)(&e.unknown.Output)}),
-		},
-	}, nil
+	price := Price{
+		Model: model, Version: c.version,
+		Base: complete(catalogue.Rates{"input": int64(e.unknown.Input), "output": int64(e.unknown.Output)}),
+	}
+	price.fillSearch(c.search)
+	return Model{ID: model, Mode: ModeChat, Encoding: encodingFor(model), Rule: RuleFor(model), Price: price}, nil
 }
 
 // policyPrice asks the policy for a model, of which the catalogue knows m.
-func (e *Estimator) policyPrice(provider, model string, m Model, at time.Time) (quota.ModelPrice, bool) {
+func (e *Estimator) policyPrice(c *Catalogue, provider, model string, m Model, at time.Time) (quota.ModelPrice, bool) {
 	if e.policy == nil {
 		return quota.ModelPrice{}, false
 	}
@@ -69,7 +69,7 @@ func (e *Estimator) policyPrice(provider, model string, m Model, at time.Time) (
 		provider, id = head, rest
 	}
 	host := provider
-	if p := e.catalogue.byName[strings.ToLower(provider)]; p != nil {
+	if p := c.byName[strings.ToLower(provider)]; p != nil {
 		host = p.id
 	}
 	for _, name := range [...]struct{ provider, model string }{{provider, id}, {host, id}, {host, m.ID}, {m.Provider, m.ID}} {
@@ -84,23 +84,26 @@ func (e *Estimator) policyPrice(provider, model string, m Model, at time.Time) (
 }
 
 // priceOf returns a price of the policy as one of the catalogue's: classes that
-// it does not state cost what [Rates] documents, and a long input costs no more
-// than a short one. It has the model's own names where it is spelled like them.
-func priceOf(stated quota.ModelPrice, m Model) Price {
-	rate := func(class string) *int64 {
-		if nano, ok := stated.Rates[class]; ok {
-			n := int64(nano)
-			return &n
+// it does not state cost what [Rates] documents, a long input costs no more than
+// a short one, and a tier or speed as much as the usual one. Units that it does
+// not state cost what the catalogue says, and a search that nobody priced costs
+// the dearest. It has the model's own names where it is spelled like them.
+func priceOf(stated quota.ModelPrice, m Model, search PerThousand) Price {
+	rates := make(catalogue.Rates, len(stated.Rates))
+	for name, nano := range stated.Rates {
+		rates[name] = int64(nano)
+	}
+	price := Price{Provider: stated.Provider, Model: stated.Model, Version: stated.Version()}
+	if m.ID != "" {
+		units := m.Price.Base.units()
+		for i, name := range unitNames {
+			if _, ok := rates[name]; !ok && units[i] != NoPrice {
+				rates[name] = units[i]
+			}
 		}
-		return nil
 	}
-	price := Price{
-		Provider: stated.Provider, Model: stated.Model, Version: stated.Version(),
-		Base: complete(catalogue.Rates{
-			Input: rate("input"), CacheRead: rate("cache_read"), CacheWrite: rate("cache_write"), CacheWrite1h: rate("cache_write_1h"),
-			Output: rate("output"), Reasoning: rate("reasoning"),
-		}),
-	}
+	price.Base = complete(rates)
+	price.fillSearch(search)
 	if strings.EqualFold(stated.Provider, m.Provider) && strings.EqualFold(stated.Model, m.ID) {
 		price.Provider, price.Model = m.Provider, m.ID
 	}

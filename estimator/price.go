@@ -99,7 +99,9 @@ func (p *Price) Cost(use Use) (quota.NanoUSD, error) {
 	var tokens quota.Tokens
 	prices := rates.tokens()
 	for i, n := range use.Tokens.List() {
-		tokens |= n
+		if tokens |= n; n > 0 && prices[i] == NoPrice {
+			return 0, invalid("usage.tokens."+classNames[i], "%.64q has no price of tokens; report what it bills, or amounts", p.Model)
+		}
 		total.addTokens(n, prices[i])
 	}
 	unitPrices := rates.units()
@@ -132,7 +134,7 @@ const (
 )
 
 func (s *sum) addTokens(n quota.Tokens, price PerMillion) {
-	if s.check(n.Amount(), int64(price), int64(MaxPerMillion)) {
+	if n != 0 && s.check(n.Amount(), int64(price), int64(MaxPerMillion)) {
 		s.add(uint64(n), uint64(price)*perToken)
 	}
 }

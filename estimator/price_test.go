@@ -58,7 +58,7 @@ func TestCostRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want a CallError", name, err)
 		}
 	}
-	if _, err := (&Price{Base: Rates{Input: -1}}).Cost(Use{Tokens: TokenClasses{Input: 1}}); !errors.Is(err, ErrCatalogue) {
+	if _, err := (&Price{Base: Rates{Input: -2}}).Cost(Use{Tokens: TokenClasses{Input: 1}}); !errors.Is(err, ErrCatalogue) {
 		t.Errorf("negative price: %v", err)
 	}
 }

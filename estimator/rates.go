@@ -21,7 +21,7 @@ const (
 	MaxPerMillion  = 1_000 * PerMillion(quota.OneUSD)
 	MaxPerThousand = 100_000 * PerThousand(quota.OneUSD) // $100 each
 	MaxPerHour     = 36_000 * PerHour(quota.OneUSD)      // $10 a second
-	NoPrice        = -1                                  // of a unit that the source does not bill
+	NoPrice        = -1                                  // of a unit, or of tokens, that the source does not bill
 )
 
 // Rates is one complete set of prices, those of tokens 0 to [MaxPerMillion]. A
@@ -29,7 +29,8 @@ const (
 // that may sensibly stand in for it, never with 0.
 //
 // A unit that has no price is billed by the tokens of its call, as images in a
-// prompt are: see [Price.Cost].
+// prompt are, except that the catalogue prices every search: see [Price.Cost].
+// A model that is billed by units alone has [NoPrice] in every class.
 type Rates struct {
 	Input          PerMillion
 	InputAudio     PerMillion // Input where the source has none
@@ -103,7 +104,7 @@ func (r Rates) dearest(o Rates) Rates {
 
 // StatedRates are the prices that a source states, by class in the order of
 // [TokenClasses] and by unit in that of [Units]; nil where it states none.
-// Input has a price.
+// Without a price of Input no class has one.
 type StatedRates struct {
 	Tokens [numberOfClasses]*PerMillion
 	Units  [numberOfUnits]*int64 // PerThousand, or PerHour for seconds
@@ -136,7 +137,7 @@ func (s StatedRates) Complete() Rates {
 func (r *Rates) standIn(i int) PerMillion {
 	switch i {
 	case 0:
-		return 0 // required of a source
+		return NoPrice
 	case 3:
 		return max(r.InputImage, r.InputAudio)
 	case 5:
@@ -158,7 +159,7 @@ func (r Rates) Stated() StatedRates {
 	var s StatedRates
 	tokens, units := r.tokens(), r.units()
 	for i := range tokens {
-		if i == 0 || tokens[i] != r.standIn(i) {
+		if tokens[i] != r.standIn(i) {
 			s.Tokens[i] = &tokens[i]
 		}
 	}

@@ -3,6 +3,7 @@ package estimator
 import (
 	"strings"
 
+	"github.com/budgetd/budgetd/estimator/catalogue"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -30,7 +31,7 @@ const unitSecond = 1
 
 // unitNames are the names that messages, files and policies use for one unit,
 // in the order of the fields.
-var unitNames = [numberOfUnits]string{"image", "second", "page", "search", "request"}
+var unitNames [numberOfUnits]string = catalogue.Units
 
 // List returns the counts in the order of the fields.
 func (u *Units) List() [numberOfUnits]int64 {

@@ -11,19 +11,49 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
 // Format is the version of the file's layout.
-const Format = 1
+const Format = 2
 
-// MaxPerMillion is the highest price of a file, in nano-USD per million
-// tokens: $1,000. What is above is a slip of the decimal point.
-const MaxPerMillion = 1000 * 1_000_000_000
+// The highest prices of a file; what is above is a slip of the decimal point.
+const (
+	MaxPerMillion  = 1_000 * 1_000_000_000   // $1,000 per million tokens, in nano-USD
+	MaxPerThousand = 100_000 * 1_000_000_000 // $100 each, in nano-USD per thousand
+	MaxPerHour     = 36_000 * 1_000_000_000  // $10 a second, in nano-USD per hour
+)
 
 // MaxTokens bounds context windows, output maxima and tier bounds.
 const MaxTokens = 1 << 30
+
+// Classes are the classes of tokens that a price may state, and Units what may
+// be billed by itself. Package estimator says what each is.
+var (
+	Classes = [...]string{
+		"input", "input_audio", "input_image", "input_video",
+		"cache_read", "cache_read_audio", "cache_read_image", "cache_write", "cache_write_1h",
+		"output", "output_audio", "output_image", "output_video", "reasoning",
+	}
+	Units = [...]string{"image", "second", "page", "search", "request"}
+)
+
+// MaxPrice is the highest price of a class or unit, and whether there is such a
+// class or unit.
+func MaxPrice(name string) (most int64, ok bool) {
+	switch {
+	case slices.Contains(Classes[:], name):
+		return MaxPerMillion, true
+	case name == "second":
+		return MaxPerHour, true
+	case slices.Contains(Units[:], name):
+		return MaxPerThousand, true
+	}
+	return 0, false
+}
 
 //go:embed prices.json
 var embedded []byte
@@ -37,9 +67,11 @@ const (
 	ModeChat       = "chat"       // messages in, text out
 	ModeCompletion = "completion" // text in, text out
 	ModeEmbedding  = "embedding"  // text in, no tokens out
+	ModeMedia      = "media"      // pictures, sound, video or documents, in or out
 )
 
-// File is a price catalogue. Prices are nano-USD per million tokens.
+// File is a price catalogue. Prices are nano-USD: per million tokens, per hour
+// for "second", and per thousand for the other units.
 type File struct {
 	Format    int        `json:"format"`
 	AsOf      string     `json:"as_of"` // YYYY-MM-DD: the day whose prices these are
@@ -69,32 +101,50 @@ type Provider struct {
 	Models   []Model  `json:"models"`
 }
 
-// Model is one price entry.
+// Model is one entry.
 type Model struct {
 	ID            string   `json:"id"`
-	Names         []string `json:"names,omitempty"`    // other ids of the same price
-	Prefixes      []string `json:"prefixes,omitempty"` // ids that begin so have the same price
+	Names         []string `json:"names,omitempty"` // other ids of the same price
+	Rules         []Rule   `json:"rules,omitempty"` // ids that fit one of them have the same price
 	Mode          string   `json:"mode"`
 	ContextWindow int64    `json:"context_window,omitempty"` // tokens; 0 unknown
 	MaxOutput     int64    `json:"max_output,omitempty"`     // tokens; 0 unknown
-	Rates
-	Tiers []Tier `json:"tiers,omitempty"`
+	Prices        []Price  `json:"prices"`                   // in the order in which they begin
 }
 
-// Rates are the prices that the source states; nil where it states none.
-type Rates struct {
-	Input        *int64 `json:"input,omitempty"`
-	CacheRead    *int64 `json:"cache_read,omitempty"`
-	CacheWrite   *int64 `json:"cache_write,omitempty"`
-	CacheWrite1h *int64 `json:"cache_write_1h,omitempty"`
-	Output       *int64 `json:"output,omitempty"`
-	Reasoning    *int64 `json:"reasoning,omitempty"`
+// Rule matches ids, in lower case; exactly one of the fields is set. Regex is a
+// regular expression of RE2.
+type Rule struct {
+	StartsWith string `json:"starts_with,omitempty"`
+	EndsWith   string `json:"ends_with,omitempty"`
+	Contains   string `json:"contains,omitempty"`
+	Regex      string `json:"regex,omitempty"`
 }
 
-// Tier is the prices of a whole call whose input is above a bound.
+// Price holds from its day, 00:00 UTC, until the next one begins.
+type Price struct {
+	From     string    `json:"from,omitempty"` // YYYY-MM-DD; the first has none
+	Rates    Rates     `json:"rates"`
+	Tiers    []Tier    `json:"tiers,omitempty"`
+	Services []Service `json:"services,omitempty"` // by service tier or speed
+}
+
+// Rates are the prices that the source states, by class or unit.
+type Rates map[string]int64
+
+// Tier is the prices of a whole call whose input is above a bound. What it does
+// not state is as below the bound.
 type Tier struct {
 	Above int64 `json:"above"` // input tokens, exclusive
-	Rates
+	Rates Rates `json:"rates"`
+}
+
+// Service is the prices of calls that are served otherwise than usual. What it
+// does not state is as usual.
+type Service struct {
+	Name  string `json:"name"` // as the provider's answer has it, in lower case
+	Rates Rates  `json:"rates"`
+	Tiers []Tier `json:"tiers,omitempty"`
 }
 
 // Decode reads and checks a catalogue. Unknown fields are refused.
@@ -163,15 +213,20 @@ func (m Model) Check() error {
 	if m.ID == "" || len(m.ID) > 256 {
 		return errors.New("id: must be 1 to 256 bytes")
 	}
-	for _, name := range append(m.Names, m.Prefixes...) {
+	for _, name := range m.Names {
 		if name == "" || len(name) > 256 {
-			return errors.New("names and prefixes: each must be 1 to 256 bytes")
+			return errors.New("names: each must be 1 to 256 bytes")
+		}
+	}
+	for _, rule := range m.Rules {
+		if err := rule.check(); err != nil {
+			return fmt.Errorf("rules: %w", err)
 		}
 	}
 	switch m.Mode {
-	case ModeChat, ModeCompletion, ModeEmbedding:
+	case ModeChat, ModeCompletion, ModeEmbedding, ModeMedia:
 	default:
-		return fmt.Errorf("mode: %q is not chat, completion or embedding", m.Mode)
+		return fmt.Errorf("mode: %q is not chat, completion, embedding or media", m.Mode)
 	}
 	if m.ContextWindow < 0 || m.ContextWindow > MaxTokens {
 		return fmt.Errorf("context_window: %d is not between 0 and %d", m.ContextWindow, MaxTokens)
@@ -179,17 +234,64 @@ func (m Model) Check() error {
 	if m.MaxOutput < 0 || m.MaxOutput > MaxTokens {
 		return fmt.Errorf("max_output: %d is not between 0 and %d", m.MaxOutput, MaxTokens)
 	}
-	if m.Input == nil {
+	if len(m.Prices) == 0 {
+		return errors.New("prices: one is required")
+	}
+	for i, price := range m.Prices {
+		switch {
+		case i == 0 && price.From != "":
+			return errors.New("prices: the first holds from the beginning and has no date")
+		case i > 0 && price.From <= m.Prices[i-1].From:
+			return fmt.Errorf("prices: %q does not come after %q", price.From, m.Prices[i-1].From)
+		case i > 0:
+			if _, err := time.Parse(time.DateOnly, price.From); err != nil {
+				return fmt.Errorf("prices: from: %q is not a date YYYY-MM-DD", price.From)
+			}
+		}
+		if err := price.check(m.Mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Price) check(mode string) error {
+	_, input := p.Rates["input"]
+	_, output := p.Rates["output"]
+	switch {
+	case !input && mode != ModeMedia:
 		return errors.New("input: a price is required")
-	}
-	if m.Output == nil && m.Mode != ModeEmbedding {
+	case !output && mode != ModeEmbedding && mode != ModeMedia:
 		return errors.New("output: a price is required of a model that writes")
+	case len(p.Rates) == 0:
+		return errors.New("rates: a price is required")
+	case !input:
+		for _, class := range Classes {
+			if _, stated := p.Rates[class]; stated {
+				return fmt.Errorf("%s: has a price, and input has none", class)
+			}
+		}
 	}
-	if err := m.Rates.check(); err != nil {
+	if err := checkRates(p.Rates, p.Tiers); err != nil {
+		return err
+	}
+	for i, s := range p.Services {
+		if s.Name == "" || len(s.Name) > 32 || s.Name != strings.ToLower(s.Name) || (i > 0 && s.Name <= p.Services[i-1].Name) {
+			return fmt.Errorf("services: %q is empty, over 32 bytes, not in lower case or not in order", s.Name)
+		}
+		if err := checkRates(s.Rates, s.Tiers); err != nil {
+			return fmt.Errorf("services: %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkRates(rates Rates, tiers []Tier) error {
+	if err := rates.check(); err != nil {
 		return err
 	}
 	above := int64(0)
-	for _, tier := range m.Tiers {
+	for _, tier := range tiers {
 		if tier.Above <= above || tier.Above > MaxTokens {
 			return fmt.Errorf("tiers: bound %d is not above %d, or over %d", tier.Above, above, MaxTokens)
 		}
@@ -202,16 +304,33 @@ func (m Model) Check() error {
 }
 
 func (r Rates) check() error {
-	for _, p := range []struct {
-		name  string
-		price *int64
-	}{
-		{"input", r.Input}, {"cache_read", r.CacheRead}, {"cache_write", r.CacheWrite},
-		{"cache_write_1h", r.CacheWrite1h}, {"output", r.Output}, {"reasoning", r.Reasoning},
-	} {
-		if p.price != nil && (*p.price < 0 || *p.price > MaxPerMillion) {
-			return fmt.Errorf("%s: %d nano-USD per million is not between 0 and %d", p.name, *p.price, int64(MaxPerMillion))
+	for name, price := range r {
+		most, known := MaxPrice(name)
+		if !known {
+			return fmt.Errorf("%q is no class of tokens and no unit", name)
 		}
+		if price < 0 || price > most {
+			return fmt.Errorf("%s: %d nano-USD is not between 0 and %d", name, price, most)
+		}
+	}
+	return nil
+}
+
+func (r Rule) check() error {
+	set := 0
+	for _, text := range []string{r.StartsWith, r.EndsWith, r.Contains, r.Regex} {
+		if text != "" {
+			set++
+		}
+		if len(text) > 256 {
+			return errors.New("each must be at most 256 bytes")
+		}
+	}
+	if set != 1 {
+		return errors.New("each must have one of starts_with, ends_with, contains and regex")
+	}
+	if _, err := regexp.Compile(r.Regex); err != nil {
+		return fmt.Errorf("regex: %w", err)
 	}
 	return nil
 }

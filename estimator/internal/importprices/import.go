@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"sort"
@@ -53,20 +54,23 @@ type litellmModel struct {
 	Mode      string      `json:"mode"`
 	MaxInput  json.Number `json:"max_input_tokens"`
 	MaxOutput json.Number `json:"max_output_tokens"`
-	Input     json.Number `json:"input_cost_per_token"`
-	Output    json.Number `json:"output_cost_per_token"`
-	CacheRead json.Number `json:"cache_read_input_token_cost"`
+
+	Searches map[string]json.Number     `json:"search_context_cost_per_query"` // by size
+	Specific map[string]json.RawMessage `json:"provider_specific_entry"`       // "fast": a factor
+
+	costs map[string]json.Number // every other field whose name speaks of a cost
 }
 
 type importer struct {
 	genai   map[string]genaiProvider
 	litellm map[string]litellmModel
+	dev     map[string]map[string]devModel
 	day     time.Time
 	report  report
 	kept    int
 }
 
-func newImporter(genaiData, litellmData []byte, day time.Time) (*importer, error) {
+func newImporter(genaiData, litellmData, devData []byte, day time.Time) (*importer, error) {
 	imp := &importer{genai: map[string]genaiProvider{}, litellm: map[string]litellmModel{}, day: day}
 	var providers []genaiProvider
 	if err := json.Unmarshal(genaiData, &providers); err != nil {
@@ -82,9 +86,24 @@ func newImporter(genaiData, litellmData []byte, day time.Time) (*importer, error
 	for id, data := range raw {
 		var m litellmModel
 		// sample_spec and last_updated are no models: text where numbers belong.
-		if json.Unmarshal(data, &m) == nil && m.Provider != "" {
-			imp.litellm[id] = m
+		if json.Unmarshal(data, &m) != nil || m.Provider == "" {
+			continue
 		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return nil, fmt.Errorf("litellm: %s: %w", id, err)
+		}
+		m.costs = map[string]json.Number{}
+		for name, value := range fields {
+			var number json.Number
+			if strings.Contains(name, "cost") && json.Unmarshal(value, &number) == nil && number != "" {
+				m.costs[name] = number
+			}
+		}
+		imp.litellm[id] = m
+	}
+	if err := json.Unmarshal(devData, &imp.dev); err != nil {
+		return nil, fmt.Errorf("models.dev: %w", err)
 	}
 	return imp, nil
 }
@@ -103,19 +122,40 @@ func (imp *importer) providers() []catalogue.Provider {
 			}
 			p.Models = append(p.Models, entries...)
 		}
+		p.Models = append(p.Models, imp.media(s, p.Models)...)
 		p.Models = imp.unclash(s.id, p.Models)
+		imp.compareWithDev(s, p.Models)
 		imp.kept += len(p.Models)
 		out = append(out, p)
 	}
 	return out
 }
 
-// otherModality are the words of ids whose models are billed by more than
-// text: their text price is no ceiling.
-var otherModality = []string{"audio", "tts", "realtime", "transcribe", "image", "live", "moderation", "omni"}
+// modalities are words of ids whose models are billed by more than text, and the
+// classes of which one must have a price then: the text price is no ceiling.
+var modalities = []struct {
+	word    string
+	classes []string
+}{
+	{"audio", []string{"input_audio", "output_audio"}},
+	{"tts", []string{"output_audio"}},
+	{"realtime", []string{"output_audio"}},
+	{"live", []string{"output_audio"}},
+	{"transcribe", []string{"input_audio"}},
+	{"image", []string{"output_image", "input_image"}},
+	{"omni", []string{"output_video", "output_image"}},
+	{"moderation", nil},
+}
 
-func billsMoreThanText(id string) bool {
-	return slices.ContainsFunc(otherModality, func(word string) bool { return strings.Contains(strings.ToLower(id), word) })
+// lacksPrice says which price is missing by the name of the model, "" if none.
+func lacksPrice(id string, rates catalogue.Rates) string {
+	for _, m := range modalities {
+		has := func(class string) bool { _, stated := rates[class]; return stated }
+		if strings.Contains(strings.ToLower(id), m.word) && !slices.ContainsFunc(m.classes, has) {
+			return m.word
+		}
+	}
+	return ""
 }
 
 func (imp *importer) model(s seller, m genaiModel) ([]catalogue.Model, error) {
@@ -124,27 +164,33 @@ func (imp *importer) model(s seller, m genaiModel) ([]catalogue.Model, error) {
 			return nil, errors.New("decided: " + d.reason)
 		}
 	}
-	if billsMoreThanText(m.ID) {
-		return nil, errors.New("bills more than text, by its name")
-	}
 	out := catalogue.Model{ID: m.ID, ContextWindow: m.ContextWindow}
-	names, prefixes := map[string]bool{}, map[string]bool{}
-	imp.match(s, m.ID, m.Match, names, prefixes)
+	names := map[string]bool{}
+	imp.match(s, m.ID, m.Match, names, &out.Rules)
 	delete(names, m.ID)
-	out.Names, out.Prefixes = sorted(names), sorted(prefixes)
+	out.Names = sorted(names)
 
-	set, err := imp.setOf(s.id, m)
-	if err != nil {
-		return nil, err
-	}
-	if err := setRates(&out, set); err != nil {
+	var err error
+	if out.Prices, err = imp.pricesOf(s.id, m); err != nil {
 		return nil, err
 	}
 	if err := imp.describe(s, &out); err != nil {
 		return nil, err
 	}
-	if *out.Input == 0 && out.Mode != catalogue.ModeEmbedding {
-		return nil, fmt.Errorf("zero input price on a %s model", out.Mode)
+	for _, price := range out.Prices {
+		if _, stated := price.Rates["request"]; stated {
+			price.Rates["search"] = 0
+			imp.report.note(s.id, m.ID, "the price of a request is that of its searches: those are 0")
+		}
+	}
+	imp.supplement(s, &out)
+	for _, price := range out.Prices {
+		if word := lacksPrice(m.ID, price.Rates); word != "" {
+			return nil, fmt.Errorf("bills more than text, by the %q in its name, and no source prices that", word)
+		}
+		if input, stated := price.Rates["input"]; stated && input == 0 && out.Mode != catalogue.ModeEmbedding {
+			return nil, fmt.Errorf("zero input price on a %s model", out.Mode)
+		}
 	}
 	if err := out.Check(); err != nil {
 		return nil, err
@@ -152,37 +198,36 @@ func (imp *importer) model(s seller, m genaiModel) ([]catalogue.Model, error) {
 	return imp.compare(s, out), nil
 }
 
-// match gathers exact names and prefixes. A maker's "contains" is anchored to
-// the front, since an id that merely contains it is another maker's or
-// another host's. Regular expressions are reported: those of the source allow
-// for date suffixes, which every lookup does.
-func (imp *importer) match(s seller, id string, m genaiMatch, names, prefixes map[string]bool) {
+// match gathers exact names and rules. What is contained may stand at the front
+// too, where ids without a provider are looked up.
+func (imp *importer) match(s seller, id string, m genaiMatch, names map[string]bool, rules *[]catalogue.Rule) {
 	for _, alternative := range m.Or {
-		imp.match(s, id, alternative, names, prefixes)
+		imp.match(s, id, alternative, names, rules)
 	}
 	switch {
 	case m.Equals != "":
 		names[m.Equals] = true
 	case m.EndsWith != "":
-		names[m.EndsWith] = true
+		*rules = append(*rules, catalogue.Rule{EndsWith: m.EndsWith})
 	case m.StartsWith != "":
-		prefixes[m.StartsWith] = true
+		*rules = append(*rules, catalogue.Rule{StartsWith: m.StartsWith})
 	case m.Contains != "":
-		prefixes[m.Contains] = true
+		*rules = append(*rules, catalogue.Rule{StartsWith: m.Contains}, catalogue.Rule{Contains: m.Contains})
 	case m.Regex != "":
-		imp.report.note(s.id, id, "rule dropped: regex "+m.Regex)
+		*rules = append(*rules, catalogue.Rule{Regex: m.Regex})
 	case len(m.And) > 0:
 		imp.report.note(s.id, id, "rule dropped: and")
 	}
 }
 
-// setOf picks the price set of the importer's day: the latest that has begun.
-// Of sets by time of day the dearest price of each class counts. Sets that
-// begin later are noted.
-func (imp *importer) setOf(provider string, m genaiModel) (genaiSet, error) {
+// pricesOf reads the price sets in the order in which they begin. Of sets by the
+// time of day the dearest price of each class counts, and the cheaper set is a
+// service of its own, "off-peak".
+func (imp *importer) pricesOf(provider string, m genaiModel) ([]catalogue.Price, error) {
 	var plain genaiSet
 	if json.Unmarshal(m.Prices, &plain) == nil {
-		return plain, nil
+		price, err := imp.priceOf(provider, m.ID, plain)
+		return []catalogue.Price{price}, err
 	}
 	var sets []struct {
 		Constraint *struct {
@@ -194,105 +239,106 @@ func (imp *importer) setOf(provider string, m genaiModel) (genaiSet, error) {
 	if err := json.Unmarshal(m.Prices, &sets); err != nil {
 		return nil, fmt.Errorf("prices: %w", err)
 	}
-	var chosen genaiSet
-	began := ""
+	var prices []catalogue.Price
 	for _, set := range sets {
+		price, err := imp.priceOf(provider, m.ID, set.Prices)
+		if err != nil {
+			return nil, err
+		}
 		switch c := set.Constraint; {
 		case c == nil:
-			chosen = set.Prices
+			prices = append(prices, price)
+		case len(prices) == 0:
+			return nil, errors.New("prices: the first has a constraint")
 		case c.StartTime != "":
-			imp.report.note(provider, m.ID, "priced by the time of day: the dearest is taken")
-			for unit, price := range set.Prices {
-				dearer, err := laterIsDearer(chosen[unit], price)
-				if err != nil {
-					return nil, err
+			imp.report.note(provider, m.ID, "priced by the time of day: the dearest is taken, the cheaper is the service off-peak")
+			day := &prices[len(prices)-1]
+			night := catalogue.Rates{}
+			for class, dear := range price.Rates {
+				if cheap, stated := day.Rates[class]; stated {
+					night[class] = min(cheap, dear)
 				}
-				if dearer {
-					chosen[unit] = price
-				}
+				day.Rates[class] = max(dear, day.Rates[class])
 			}
+			day.Services = append(day.Services, catalogue.Service{Name: "off-peak", Rates: night})
 		default:
-			start, err := time.Parse(time.DateOnly, c.StartDate)
-			if err != nil {
+			if _, err := time.Parse(time.DateOnly, c.StartDate); err != nil {
 				return nil, fmt.Errorf("constraint: %w", err)
 			}
-			if start.After(imp.day) {
+			price.From = c.StartDate
+			prices = append(prices, price)
+			if start, _ := time.Parse(time.DateOnly, c.StartDate); start.After(imp.day) {
 				imp.report.note(provider, m.ID, "another price is announced from "+c.StartDate)
-			} else if c.StartDate > began {
-				chosen, began = set.Prices, c.StartDate
 			}
 		}
 	}
-	return chosen, nil
+	sort.SliceStable(prices, func(i, j int) bool { return prices[i].From < prices[j].From })
+	return prices, nil
 }
 
-func laterIsDearer(a, b json.RawMessage) (bool, error) {
-	if a == nil {
-		return true, nil
-	}
-	x, err := nano(json.Number(a), 1)
-	if err != nil {
-		return false, err
-	}
-	y, err := nano(json.Number(b), 1)
-	return y > x, err
+// genaiUnits are the catalogue's names of what genai-prices prices.
+var genaiUnits = map[string]string{
+	"input_mtok": "input", "input_audio_mtok": "input_audio", "input_image_mtok": "input_image", "input_video_mtok": "input_video",
+	"cache_read_mtok": "cache_read", "cache_audio_read_mtok": "cache_read_audio", "cache_image_read_mtok": "cache_read_image",
+	"cache_write_mtok": "cache_write", "cache_write_1h_mtok": "cache_write_1h",
+	"output_mtok": "output", "output_audio_mtok": "output_audio", "output_image_mtok": "output_image", "output_video_mtok": "output_video",
+	"output_reasoning_mtok": "reasoning",
+	"requests_kcount":       "request", "web_searches_kcount": "search",
 }
 
-// setRates fills the prices of an entry, or says why the set can't be used.
-func setRates(m *catalogue.Model, set genaiSet) error {
+// priceOf turns one set into a price, or says why it can't be used.
+func (imp *importer) priceOf(provider, id string, set genaiSet) (catalogue.Price, error) {
+	price := catalogue.Price{Rates: catalogue.Rates{}}
 	if len(set) == 0 {
-		return errors.New("no prices")
+		return price, errors.New("no prices")
 	}
-	for _, unit := range []string{"requests_kcount", "output_audio_mtok", "output_image_mtok", "output_video_mtok", "output_citation_mtok"} {
-		if set[unit] != nil {
-			return fmt.Errorf("bills %s besides text", unit)
-		}
-	}
-	tiers := map[int64]*catalogue.Tier{}
-	for unit, field := range map[string]func(*catalogue.Rates) **int64{
-		"input_mtok":            func(r *catalogue.Rates) **int64 { return &r.Input },
-		"cache_read_mtok":       func(r *catalogue.Rates) **int64 { return &r.CacheRead },
-		"cache_write_mtok":      func(r *catalogue.Rates) **int64 { return &r.CacheWrite },
-		"cache_write_1h_mtok":   func(r *catalogue.Rates) **int64 { return &r.CacheWrite1h },
-		"output_mtok":           func(r *catalogue.Rates) **int64 { return &r.Output },
-		"output_reasoning_mtok": func(r *catalogue.Rates) **int64 { return &r.Reasoning },
-	} {
-		raw := set[unit]
-		if raw == nil {
+	tiers := map[int64]catalogue.Rates{}
+	for _, unit := range slices.Sorted(maps.Keys(set)) {
+		name, known := genaiUnits[unit]
+		switch {
+		case unit == "output_citation_mtok":
+			imp.report.note(provider, id, "tokens of citations count as output, which is dearer")
 			continue
+		case !known:
+			return price, fmt.Errorf("bills %s, which the catalogue does not know", unit)
 		}
-		number := json.Number(raw)
-		if bytes.HasPrefix(raw, []byte("{")) {
+		number := json.Number(set[unit])
+		if bytes.HasPrefix(set[unit], []byte("{")) {
 			var tiered genaiTiered
-			if err := json.Unmarshal(raw, &tiered); err != nil {
-				return fmt.Errorf("%s: %w", unit, err)
+			if err := json.Unmarshal(set[unit], &tiered); err != nil {
+				return price, fmt.Errorf("%s: %w", unit, err)
 			}
 			number = tiered.Base
 			for _, t := range tiered.Tiers {
-				price, err := nano(t.Price, 1)
+				n, err := nano(t.Price, 1)
 				if err != nil {
-					return fmt.Errorf("%s: %w", unit, err)
+					return price, fmt.Errorf("%s: %w", unit, err)
 				}
 				if tiers[t.Start] == nil {
-					tiers[t.Start] = &catalogue.Tier{Above: t.Start}
+					tiers[t.Start] = catalogue.Rates{}
 				}
-				*field(&tiers[t.Start].Rates) = &price
+				tiers[t.Start][name] = n
 			}
 		}
-		price, err := nano(number, 1)
+		n, err := nano(number, 1)
 		if err != nil {
-			return fmt.Errorf("%s: %w", unit, err)
+			return price, fmt.Errorf("%s: %w", unit, err)
 		}
-		*field(&m.Rates) = &price
+		price.Rates[name] = n
 	}
-	for _, t := range tiers {
-		m.Tiers = append(m.Tiers, *t)
+	price.Tiers = tiersOf(tiers)
+	if _, stated := price.Rates["input"]; !stated {
+		return price, errors.New("no input price")
 	}
-	sort.Slice(m.Tiers, func(i, j int) bool { return m.Tiers[i].Above < m.Tiers[j].Above })
-	if m.Input == nil {
-		return errors.New("no input price")
+	return price, nil
+}
+
+func tiersOf(tiers map[int64]catalogue.Rates) []catalogue.Tier {
+	var out []catalogue.Tier
+	for _, above := range slices.Sorted(maps.Keys(tiers)) {
+		out = append(out, catalogue.Tier{Above: above, Rates: tiers[above]})
 	}
-	return nil
+	return out
 }
 
 // nano turns dollars per million, or with scale 1e6 dollars per token, into
@@ -331,8 +377,8 @@ func (imp *importer) known(s seller, m catalogue.Model) map[string]litellmModel 
 			if !ok || found[rest].Provider != "" {
 				continue
 			}
-			for _, prefix := range m.Prefixes {
-				if strings.HasPrefix(rest, prefix) {
+			for _, rule := range m.Rules {
+				if rule.StartsWith != "" && strings.HasPrefix(rest, rule.StartsWith) {
 					found[rest] = l
 				}
 			}
@@ -364,8 +410,10 @@ func (imp *importer) describe(s seller, m *catalogue.Model) error {
 		m.Mode = catalogue.ModeChat
 	case modes["completion"]:
 		m.Mode = catalogue.ModeCompletion
+	case modes["moderation"]:
+		return errors.New("litellm's mode is moderation, which is free")
 	case len(modes) > 0 && !modes[""]:
-		return fmt.Errorf("litellm's mode is %s, not text", strings.Join(sorted(modes), ", "))
+		m.Mode = catalogue.ModeMedia
 	case slices.Contains([]string{"ada", "babbage", "curie", "davinci"}, m.ID) || strings.HasPrefix(m.ID, "text-"):
 		m.Mode = catalogue.ModeCompletion
 	default:
@@ -385,19 +433,17 @@ func (imp *importer) compare(s seller, m catalogue.Model) []catalogue.Model {
 		named[name] = true
 	}
 	known := imp.known(s, m)
-	names := make([]string, 0, len(known))
-	for name := range known {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	current := imp.current(m)
+	base := m.Prices[current].Rates
+	for _, name := range slices.Sorted(maps.Keys(known)) {
 		l := known[name]
-		input, errIn := nano(l.Input, 1_000_000)
-		output, errOut := nano(l.Output, 1_000_000)
-		if errIn != nil || (errOut != nil && m.Output != nil) {
+		input, errIn := l.nano("input_cost_per_token", 1_000_000)
+		output, errOut := l.nano("output_cost_per_token", 1_000_000)
+		ours, writes := base["output"]
+		if errIn != nil || (errOut != nil && writes) {
 			continue // litellm has no exact price to compare with
 		}
-		if *m.Input == input && (m.Output == nil || *m.Output == output) {
+		if base["input"] == input && (!writes || ours == output) {
 			continue
 		}
 		taken := ""
@@ -406,27 +452,37 @@ func (imp *importer) compare(s seller, m catalogue.Model) []catalogue.Model {
 				taken = "litellm (decided: " + d.reason + ")"
 			}
 		}
-		if taken == "" && !named[name] && input > 0 && (output > 0 || m.Output == nil) && !billsMoreThanText(name) {
+		entry := own(name, m, l, input, output)
+		if taken == "" && !named[name] && input > 0 && (output > 0 || !writes) && lacksPrice(name, entry.Prices[0].Rates) == "" {
 			taken = "litellm (genai-prices has the name by a prefix only)"
 		}
 		if taken != "" {
 			out[0].Names = slices.DeleteFunc(out[0].Names, func(n string) bool { return n == name })
-			out = append(out, own(name, m, l, input, output))
+			out = append(out, entry)
 		} else {
 			taken = "genai-prices"
 		}
-		imp.report.disagreement(s.id, name, *m.Input, m.Output, input, output, taken)
+		imp.report.disagreement(s.id, name, base["input"], base["output"], input, output, taken)
 	}
 	return out
+}
+
+// current is which price is in force on the importer's day.
+func (imp *importer) current(m catalogue.Model) int {
+	at := 0
+	for i, price := range m.Prices {
+		if price.From <= imp.day.Format(time.DateOnly) {
+			at = i
+		}
+	}
+	return at
 }
 
 // own is the entry of one name at litellm's price.
 func own(name string, m catalogue.Model, l litellmModel, input, output int64) catalogue.Model {
 	entry := catalogue.Model{ID: name, Mode: m.Mode, ContextWindow: m.ContextWindow,
-		Rates: catalogue.Rates{Input: &input, Output: &output}}
-	if read, err := nano(l.CacheRead, 1_000_000); err == nil {
-		entry.CacheRead = &read
-	}
+		Prices: []catalogue.Price{{Rates: catalogue.Rates{"input": input, "output": output}}}}
+	l.addTo(&entry.Prices[0])
 	if n, err := l.MaxOutput.Int64(); err == nil {
 		entry.MaxOutput = n
 	}

@@ -21,12 +21,17 @@ const genai = `[{"id":"openai","models":[
  {"id":"silent","match":{"equals":"silent"},"prices":{"input_mtok":1}},
  {"id":"unpriced","match":{"equals":"unpriced"},"prices":{}},
  {"id":"speaker","match":{"equals":"speaker"},"prices":{"input_mtok":1,"output_mtok":1,"output_audio_mtok":9}},
+ {"id":"loud-audio","match":{"equals":"loud-audio"},"prices":{"input_mtok":1,"output_mtok":1}},
  {"id":"dated","match":{"equals":"dated"},"prices":[{"prices":{"input_mtok":9,"output_mtok":9}},{"constraint":{"start_date":"2026-01-01"},"prices":{"input_mtok":2,"output_mtok":2}},{"constraint":{"start_date":"2027-01-01"},"prices":{"input_mtok":5,"output_mtok":5}}]},
  {"id":"by-hour","match":{"equals":"by-hour"},"prices":[{"prices":{"input_mtok":1,"output_mtok":4}},{"constraint":{"start_time":"00:30:00Z","end_time":"16:30:00Z"},"prices":{"input_mtok":2,"output_mtok":3}}]}
 ]}]`
 
 const litellm = `{"sample_spec":{"mode":"x","litellm_provider":"one of","max_output_tokens":"words"},
- "good":{"litellm_provider":"openai","mode":"chat","max_output_tokens":50,"max_input_tokens":900,"input_cost_per_token":7.5e-08,"output_cost_per_token":3e-07},
+ "good":{"litellm_provider":"openai","mode":"chat","max_output_tokens":50,"max_input_tokens":900,"input_cost_per_token":7.5e-08,"output_cost_per_token":3e-07,
+  "input_cost_per_token_batches":3.75e-08,"provider_specific_entry":{"us":1.1,"fast":2.0},"search_context_cost_per_query":{"search_context_size_low":0.01,"search_context_size_high":0.03}},
+ "painter":{"litellm_provider":"openai","mode":"image_generation","input_cost_per_image":0.04},
+ "hd/1000-x-2000/painter":{"litellm_provider":"openai","mode":"image_generation","input_cost_per_image":0,"input_cost_per_pixel":4e-08},
+ "listener":{"litellm_provider":"openai","mode":"audio_transcription","input_cost_per_second":0.0002833333333333333},
  "good-latest":{"litellm_provider":"openai","mode":"chat","max_output_tokens":60,"max_input_tokens":800,"input_cost_per_token":8e-08,"output_cost_per_token":3e-07},
  "good-2-big":{"litellm_provider":"openai","mode":"chat","max_output_tokens":70,"input_cost_per_token":1e-06,"output_cost_per_token":2e-06},
  "dated":{"litellm_provider":"openai","mode":"chat"}}`
@@ -36,6 +41,7 @@ func sources(t *testing.T) string {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"genai-prices_v2_data.json": genai, "litellm_model_prices_2026-01-01.json": litellm,
+		"models.dev_costs_2026-01-01.json": `{"openai":{"good":{"cost":{"input":0.1,"output":0.3}}}}`, "models.dev_LICENSE": "MIT three",
 		"genai-prices_LICENSE": "MIT one", "litellm_LICENSE": "MIT two",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -63,22 +69,38 @@ func TestImport(t *testing.T) {
 		got[m.ID] = m
 	}
 	good := got["good"]
-	if *good.Input != 75_000_000 || *good.Output != 300_000_000 || len(good.Tiers) != 1 || good.Tiers[0].Above != 1000 || *good.Tiers[0].Output != 600_000_000 {
+	price := good.Prices[0]
+	if price.Rates["input"] != 75_000_000 || price.Rates["output"] != 300_000_000 || price.Rates["search"] != 30_000_000_000 ||
+		len(price.Tiers) != 1 || price.Tiers[0].Above != 1000 || price.Tiers[0].Rates["output"] != 600_000_000 {
 		t.Errorf("good: %+v", good)
 	}
-	if good.MaxOutput != 70 || good.ContextWindow != 900 || good.Mode != "chat" || strings.Join(good.Names, " ") != "good-latest" || strings.Join(good.Prefixes, " ") != "good-2" {
+	if good.MaxOutput != 70 || good.ContextWindow != 900 || good.Mode != "chat" || strings.Join(good.Names, " ") != "good-latest" || len(good.Rules) != 1 || good.Rules[0].StartsWith != "good-2" {
 		t.Errorf("good: %+v", good)
 	}
-	if big := got["good-2-big"]; big.Input == nil || *big.Input != 1_000_000_000 || big.MaxOutput != 70 {
+	if big := got["good-2-big"]; len(big.Prices) != 1 || big.Prices[0].Rates["input"] != 1_000_000_000 || big.MaxOutput != 70 {
 		t.Errorf("a name that only a prefix covers has no entry of its own: %+v", big)
 	}
-	if d := got["dated"]; *d.Input != 2_000_000_000 {
+	if services := price.Services; len(services) != 2 || services[0].Name != "batch" || services[0].Rates["input"] != 37_500_000 ||
+		services[1].Name != "fast" || services[1].Rates["output"] != 600_000_000 || services[1].Tiers[0].Rates["output"] != 1_200_000_000 {
+		t.Errorf("services of good: %+v", services)
+	}
+	if d := got["dated"]; len(d.Prices) != 3 || d.Prices[1].From != "2026-01-01" || d.Prices[1].Rates["input"] != 2_000_000_000 || d.Prices[2].From != "2027-01-01" {
 		t.Errorf("dated: %+v", d)
 	}
-	if h := got["by-hour"]; *h.Input != 2_000_000_000 || *h.Output != 4_000_000_000 {
+	if h := got["by-hour"].Prices[0]; h.Rates["input"] != 2_000_000_000 || h.Rates["output"] != 4_000_000_000 || h.Services[0].Name != "off-peak" || h.Services[0].Rates["input"] != 1_000_000_000 {
 		t.Errorf("by-hour is not the dearest of each class: %+v", h)
 	}
-	if len(got) != 4 {
+	if s := got["speaker"].Prices[0]; s.Rates["output_audio"] != 9_000_000_000 {
+		t.Errorf("speaker: %+v", s)
+	}
+	// The dearest size of a picture, and a price of a second rounded up.
+	if p := got["painter"]; p.Mode != catalogue.ModeMedia || p.Prices[0].Rates["image"] != 80_000_000_000 {
+		t.Errorf("painter: %+v", p)
+	}
+	if l := got["listener"].Prices[0].Rates; len(l) != 1 || l["second"] != 1_020_000_000 {
+		t.Errorf("listener: %+v", l)
+	}
+	if len(got) != 7 {
 		t.Errorf("%d entries: %v", len(got), got)
 	}
 	report, err := os.ReadFile(filepath.Join(out, "REPORT.md"))
@@ -90,7 +112,7 @@ func TestImport(t *testing.T) {
 		"| openai | free | zero input price on a chat model",
 		"| openai | fine-grained | input_mtok: 0.0000000001 is no whole number of nano-USD",
 		"| openai | negative | input_mtok: -1 is negative",
-		"| openai | silent | ", "| openai | unpriced | no prices", "| openai | speaker | bills output_audio_mtok besides text",
+		"| openai | silent | ", "| openai | unpriced | no prices", "| openai | loud-audio | bills more than text", "| openai | good | $0.075 / $0.3 | $0.1 / $0.3 |",
 		"| openai | dated | another price is announced from 2027-01-01",
 		"| openai | good-latest | $0.075 / $0.3 | $0.08 / $0.3 | genai-prices |",
 		"| openai | good-2-big | $0.075 / $0.3 | $1 / $2 | litellm (genai-prices has the name by a prefix only) |",
@@ -145,8 +167,8 @@ func TestNanoIsExact(t *testing.T) {
 }
 
 func TestNewImporterRefusesOtherFiles(t *testing.T) {
-	for _, tt := range [][2]string{{"{}", "{}"}, {"[]", "[]"}} {
-		if _, err := newImporter([]byte(tt[0]), []byte(tt[1]), time.Time{}); err == nil {
+	for _, tt := range [][3]string{{"{}", "{}", "{}"}, {"[]", "[]", "{}"}, {"[]", "{}", "[]"}} {
+		if _, err := newImporter([]byte(tt[0]), []byte(tt[1]), []byte(tt[2]), time.Time{}); err == nil {
 			t.Errorf("%v was taken", tt)
 		}
 	}

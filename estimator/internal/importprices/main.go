@@ -2,10 +2,11 @@
 //
 //	go run ./estimator/internal/importprices [-as-of DATE] [-out DIR] SOURCES
 //
-// SOURCES holds genai-prices_v2_data.json and litellm_model_prices_*.json with
-// their licences. Prices come from genai-prices; litellm adds each model's
-// mode, context window and output maximum, and is compared with. What is
-// refused, and where the two disagree, is listed in REPORT.md beside the
+// SOURCES holds genai-prices_v2_data.json, litellm_model_prices_*.json and
+// models.dev_costs_*.json with their licences. Prices come from genai-prices;
+// litellm adds service tiers, speeds, models that are billed by other units than
+// tokens, each model's mode, context window and output maximum. What is refused,
+// and where the three disagree, is listed in REPORT.md beside the
 // catalogue, to be read before the result is committed. The output depends on
 // the sources and the flags only.
 package main
@@ -47,28 +48,28 @@ func run(in, out, asOf string) error {
 	if err != nil {
 		return err
 	}
-	matches, err := filepath.Glob(filepath.Join(in, "litellm_model_prices_*.json"))
-	if err != nil || len(matches) != 1 {
-		return fmt.Errorf("%s: want one litellm_model_prices_*.json, found %d", in, len(matches))
-	}
-	litellmData, err := os.ReadFile(matches[0])
+	litellmData, err := readOnly(in, "litellm_model_prices_*.json")
 	if err != nil {
 		return err
 	}
-	sources := []catalogue.Source{genaiSource, litellmSource}
-	for i, data := range [][]byte{genaiData, litellmData} {
+	devData, err := readOnly(in, "models.dev_costs_*.json")
+	if err != nil {
+		return err
+	}
+	sources := []catalogue.Source{genaiSource, litellmSource, devSource}
+	for i, data := range [][]byte{genaiData, litellmData, devData} {
 		sum := sha256.Sum256(data)
 		sources[i].SHA256 = hex.EncodeToString(sum[:])
 	}
 
-	imp, err := newImporter(genaiData, litellmData, day)
+	imp, err := newImporter(genaiData, litellmData, devData, day)
 	if err != nil {
 		return err
 	}
 	file := catalogue.File{
 		Format:    catalogue.Format,
 		AsOf:      asOf,
-		Unit:      "nano-USD per million tokens",
+		Unit:      "nano-USD: per million tokens, per hour of seconds, per thousand of other units",
 		Sources:   sources,
 		Providers: imp.providers(),
 	}
@@ -88,6 +89,7 @@ func run(in, out, asOf string) error {
 	for from, to := range map[string]string{
 		"genai-prices_LICENSE": genaiSource.LicenceFile,
 		"litellm_LICENSE":      litellmSource.LicenceFile,
+		"models.dev_LICENSE":   devSource.LicenceFile,
 	} {
 		notice, err := os.ReadFile(filepath.Join(in, from))
 		if err != nil {
@@ -97,9 +99,18 @@ func run(in, out, asOf string) error {
 			return err
 		}
 	}
-	fmt.Printf("%s: %d models, %d refused, %d disagreements\n",
-		file.Version(data), imp.kept, len(imp.report.refused), len(imp.report.disagree))
+	fmt.Printf("%s: %d models, %d refused, %d disagreements with litellm, %d with models.dev\n",
+		file.Version(data), imp.kept, len(imp.report.refused), len(imp.report.disagree), len(imp.report.dev))
 	return nil
+}
+
+// readOnly reads the one file of a directory that fits the pattern.
+func readOnly(dir, pattern string) ([]byte, error) {
+	matches, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(matches) != 1 {
+		return nil, fmt.Errorf("%s: want one %s, found %d", dir, pattern, len(matches))
+	}
+	return os.ReadFile(matches[0])
 }
 
 // encode writes one model a line, so that a change of price is a change of one

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/budgetd/budgetd/estimator/catalogue"
+import (
+	"math/big"
+
+	"github.com/budgetd/budgetd/estimator/catalogue"
+)
 
 var genaiSource = catalogue.Source{
 	Name:        "genai-prices",
@@ -19,7 +23,17 @@ var litellmSource = catalogue.Source{
 	Date:        "2026-07-24",
 	Licence:     "MIT",
 	LicenceFile: "LICENSE-litellm",
-	Used:        "modes, output maxima, missing context windows, and the price decisions that REPORT.md lists",
+	Used:        "service tiers, speeds, prices of images, seconds, pages and searches, modes, output maxima, missing context windows, and the price decisions that REPORT.md lists",
+}
+
+var devSource = catalogue.Source{
+	Name:        "models.dev",
+	URL:         "https://github.com/anomalyco/models.dev/tree/dev/providers",
+	Revision:    "f3fc692299671838c7c65fd8126bf84d81a2e817",
+	Date:        "2026-07-02",
+	Licence:     "MIT",
+	LicenceFile: "LICENSE-models.dev",
+	Used:        "nothing is taken: REPORT.md lists where its prices differ",
 }
 
 // seller is a provider that the catalogue has.
@@ -29,26 +43,36 @@ type seller struct {
 	maker    bool
 	fallback []string
 	litellm  []string // how litellm prefixes its ids
+	sells    []string // litellm's providers of which models billed by other units are taken
+	dev      string   // how models.dev calls it
 }
 
 var sellers = []seller{
-	{id: "openai", maker: true, litellm: []string{""}},
-	{id: "anthropic", maker: true, litellm: []string{""}},
+	{id: "openai", maker: true, litellm: []string{""}, sells: []string{"openai"}, dev: "openai"},
+	{id: "anthropic", maker: true, litellm: []string{""}, dev: "anthropic"},
 	{id: "google", maker: true, aliases: []string{"gemini", "vertex", "vertex_ai", "vertexai", "google_genai"},
-		fallback: []string{"anthropic"}, litellm: []string{"gemini/", ""}},
-	{id: "mistral", maker: true, aliases: []string{"mistralai"}, litellm: []string{"mistral/"}},
-	{id: "deepseek", maker: true, litellm: []string{"deepseek/"}},
-	{id: "x-ai", maker: true, aliases: []string{"xai"}, litellm: []string{"xai/"}},
-	{id: "cohere", maker: true, aliases: []string{"cohere_chat"}, litellm: []string{"", "cohere/"}},
-	{id: "moonshotai", maker: true, aliases: []string{"moonshot"}, litellm: []string{"moonshot/"}},
-	{id: "minimax", maker: true, litellm: []string{"minimax/"}},
-	{id: "zhipuai", maker: true, aliases: []string{"zhipu"}, litellm: []string{"zai/"}},
+		fallback: []string{"anthropic"}, litellm: []string{"gemini/", ""}, sells: []string{"gemini"}, dev: "google"},
+	{id: "mistral", maker: true, aliases: []string{"mistralai"}, litellm: []string{"mistral/"}, sells: []string{"mistral"}, dev: "mistral"},
+	{id: "deepseek", maker: true, litellm: []string{"deepseek/"}, dev: "deepseek"},
+	{id: "x-ai", maker: true, aliases: []string{"xai"}, litellm: []string{"xai/"}, sells: []string{"xai"}, dev: "xai"},
+	{id: "cohere", maker: true, aliases: []string{"cohere_chat"}, litellm: []string{"", "cohere/"}, sells: []string{"cohere"}, dev: "cohere"},
+	{id: "moonshotai", maker: true, aliases: []string{"moonshot"}, litellm: []string{"moonshot/"}, dev: "moonshotai"},
+	{id: "minimax", maker: true, litellm: []string{"minimax/"}, dev: "minimax"},
+	{id: "zhipuai", maker: true, aliases: []string{"zhipu"}, litellm: []string{"zai/"}, dev: "zhipuai"},
 	{id: "voyageai", maker: true, aliases: []string{"voyage"}, litellm: []string{"voyage/"}},
-	{id: "azure", aliases: []string{"azure_openai", "azure-openai"}, fallback: []string{"openai"}, litellm: []string{"azure/", ""}},
-	{id: "groq", litellm: []string{"groq/"}},
-	{id: "cerebras", litellm: []string{"cerebras/"}},
-	{id: "together", aliases: []string{"together_ai", "togetherai", "together-ai"}, litellm: []string{"together_ai/"}},
-	{id: "fireworks", aliases: []string{"fireworks_ai"}, litellm: []string{"fireworks_ai/"}},
+	{id: "azure", aliases: []string{"azure_openai", "azure-openai"}, fallback: []string{"openai"}, litellm: []string{"azure/", ""}, sells: []string{"azure"}, dev: "azure"},
+	{id: "groq", litellm: []string{"groq/"}, sells: []string{"groq"}, dev: "groq"},
+	{id: "cerebras", litellm: []string{"cerebras/"}, dev: "cerebras"},
+	{id: "together", aliases: []string{"together_ai", "togetherai", "together-ai"}, litellm: []string{"together_ai/"}, dev: "togetherai"},
+	{id: "fireworks", aliases: []string{"fireworks_ai"}, litellm: []string{"fireworks_ai/"}, dev: "fireworks-ai"},
+	{id: "aws", aliases: []string{"bedrock", "amazon-bedrock", "aws-bedrock", "aws_bedrock"}, litellm: []string{"", "bedrock/"}, dev: "amazon-bedrock"},
+	{id: "perplexity", litellm: []string{"perplexity/"}, dev: "perplexity"},
+	{id: "openrouter", litellm: []string{"openrouter/"}, dev: "openrouter"},
+	{id: "novita", litellm: []string{"novita/"}, dev: "novita-ai"},
+	{id: "ovhcloud", litellm: []string{"ovhcloud/"}, dev: "ovhcloud"},
+	{id: "avian"},
+	{id: "doubleword"},
+	{id: "modal"},
 }
 
 // decision is a choice that someone made after reading the report.
@@ -66,4 +90,16 @@ var decisions = []decision{
 	{"openai", "gpt-oss-120b", false, "open weights that OpenAI does not serve; the hosts have prices of their own"},
 	{"openai", "gpt-oss-20b", false, "open weights that OpenAI does not serve; the hosts have prices of their own"},
 	{"openai", "gpt-oss-safeguard-20b", false, "open weights that OpenAI does not serve; the hosts have prices of their own"},
+}
+
+// discount is what a provider documents for all its models that chat.
+type discount struct {
+	provider, service string
+	factor            *big.Rat
+}
+
+var discounts = []discount{
+	// "50% of standard API prices", https://docs.claude.com/en/docs/build-with-claude/batch-processing;
+	// the multipliers of the cache stack on it.
+	{"anthropic", "batch", big.NewRat(1, 2)},
 }
