@@ -15,6 +15,10 @@ type Usage struct {
 	Amounts map[string]int64
 	// Tokens by class; the classes do not overlap.
 	Tokens *budgetv1.TokenClasses
+	// Units are what was used besides tokens, or instead of them; Served is how
+	// the provider served the call. Neither stands beside ProviderUsage.
+	Units  *budgetv1.BilledUnits
+	Served *budgetv1.ServedAs
 	// ProviderUsage is the provider's own usage object, Provider whose it is
 	// ("openai", "anthropic", "gemini").
 	Provider      string
@@ -49,7 +53,7 @@ func unknown(asked Request) Usage {
 }
 
 func (u Usage) isZero() bool {
-	return u.Amounts == nil && u.Tokens == nil && u.ProviderUsage == nil && !u.Unused
+	return u.Amounts == nil && u.Tokens == nil && u.Units == nil && u.ProviderUsage == nil && !u.Unused
 }
 
 func (u Usage) message(reservation string) (*budgetv1.RefundRequest, error) {
@@ -57,7 +61,7 @@ func (u Usage) message(reservation string) (*budgetv1.RefundRequest, error) {
 	if u.Unused {
 		return request, nil
 	}
-	request.Usage = &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Provider: u.Provider}
+	request.Usage = &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Units: u.Units, Served: u.Served, Provider: u.Provider}
 	if u.ProviderUsage != nil {
 		object, err := structpb.NewStruct(u.ProviderUsage)
 		if err != nil {

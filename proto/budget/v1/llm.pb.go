@@ -229,22 +229,40 @@ func (x *LlmMessage) GetName() string {
 // Absent means that the class was not stated, and counts as 0.
 type TokenClasses struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Input tokens that were neither read from nor written to a prompt cache.
+	// Input tokens of text that were neither read from nor written to a prompt
+	// cache.
 	Input *int64 `protobuf:"varint,1,opt,name=input,proto3,oneof" json:"input,omitempty"`
-	// Input tokens that were read from the provider's prompt cache.
+	// Input tokens that were read from the provider's prompt cache, except those of
+	// cache_read_audio and cache_read_image.
 	CacheRead *int64 `protobuf:"varint,2,opt,name=cache_read,json=cacheRead,proto3,oneof" json:"cache_read,omitempty"`
 	// Input tokens that were written to the provider's prompt cache, except
 	// those of cache_write_hour.
 	CacheWrite *int64 `protobuf:"varint,3,opt,name=cache_write,json=cacheWrite,proto3,oneof" json:"cache_write,omitempty"`
-	// Output tokens that were not reasoning.
+	// Output tokens of text that were not reasoning.
 	Output *int64 `protobuf:"varint,4,opt,name=output,proto3,oneof" json:"output,omitempty"`
 	// Output tokens that the model spent on reasoning, whether shown or not.
 	Reasoning *int64 `protobuf:"varint,5,opt,name=reasoning,proto3,oneof" json:"reasoning,omitempty"`
 	// Input tokens that were written to a prompt cache that lasts an hour, which
 	// some providers charge at a price of its own.
 	CacheWriteHour *int64 `protobuf:"varint,6,opt,name=cache_write_hour,json=cacheWriteHour,proto3,oneof" json:"cache_write_hour,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Input tokens of sound that were not read from a prompt cache.
+	InputAudio *int64 `protobuf:"varint,7,opt,name=input_audio,json=inputAudio,proto3,oneof" json:"input_audio,omitempty"`
+	// Input tokens of pictures that were not read from a prompt cache.
+	InputImage *int64 `protobuf:"varint,8,opt,name=input_image,json=inputImage,proto3,oneof" json:"input_image,omitempty"`
+	// Input tokens of video that were not read from a prompt cache.
+	InputVideo *int64 `protobuf:"varint,9,opt,name=input_video,json=inputVideo,proto3,oneof" json:"input_video,omitempty"`
+	// Input tokens of sound that were read from the provider's prompt cache.
+	CacheReadAudio *int64 `protobuf:"varint,10,opt,name=cache_read_audio,json=cacheReadAudio,proto3,oneof" json:"cache_read_audio,omitempty"`
+	// Input tokens of pictures that were read from the provider's prompt cache.
+	CacheReadImage *int64 `protobuf:"varint,11,opt,name=cache_read_image,json=cacheReadImage,proto3,oneof" json:"cache_read_image,omitempty"`
+	// Output tokens of sound.
+	OutputAudio *int64 `protobuf:"varint,12,opt,name=output_audio,json=outputAudio,proto3,oneof" json:"output_audio,omitempty"`
+	// Output tokens of pictures.
+	OutputImage *int64 `protobuf:"varint,13,opt,name=output_image,json=outputImage,proto3,oneof" json:"output_image,omitempty"`
+	// Output tokens of video.
+	OutputVideo   *int64 `protobuf:"varint,14,opt,name=output_video,json=outputVideo,proto3,oneof" json:"output_video,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TokenClasses) Reset() {
@@ -319,6 +337,206 @@ func (x *TokenClasses) GetCacheWriteHour() int64 {
 	return 0
 }
 
+func (x *TokenClasses) GetInputAudio() int64 {
+	if x != nil && x.InputAudio != nil {
+		return *x.InputAudio
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetInputImage() int64 {
+	if x != nil && x.InputImage != nil {
+		return *x.InputImage
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetInputVideo() int64 {
+	if x != nil && x.InputVideo != nil {
+		return *x.InputVideo
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetCacheReadAudio() int64 {
+	if x != nil && x.CacheReadAudio != nil {
+		return *x.CacheReadAudio
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetCacheReadImage() int64 {
+	if x != nil && x.CacheReadImage != nil {
+		return *x.CacheReadImage
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetOutputAudio() int64 {
+	if x != nil && x.OutputAudio != nil {
+		return *x.OutputAudio
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetOutputImage() int64 {
+	if x != nil && x.OutputImage != nil {
+		return *x.OutputImage
+	}
+	return 0
+}
+
+func (x *TokenClasses) GetOutputVideo() int64 {
+	if x != nil && x.OutputVideo != nil {
+		return *x.OutputVideo
+	}
+	return 0
+}
+
+// BilledUnits counts what some models are billed by besides tokens, or instead
+// of them. Each is 0 to 2^53-1. Absent means none.
+//
+// A unit that the model has no price of costs nothing beside tokens, by which
+// the provider then bills it; alone it is refused.
+type BilledUnits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Pictures that were made or read.
+	Images *int64 `protobuf:"varint,1,opt,name=images,proto3,oneof" json:"images,omitempty"`
+	// Thousandths of a second of sound or video that were made or read.
+	Milliseconds *int64 `protobuf:"varint,2,opt,name=milliseconds,proto3,oneof" json:"milliseconds,omitempty"`
+	// Pages of documents that were read.
+	Pages *int64 `protobuf:"varint,3,opt,name=pages,proto3,oneof" json:"pages,omitempty"`
+	// Searches that the provider ran, of the web or to rank documents.
+	Searches *int64 `protobuf:"varint,4,opt,name=searches,proto3,oneof" json:"searches,omitempty"`
+	// Calls, where the provider has a price for the call itself.
+	Requests      *int64 `protobuf:"varint,5,opt,name=requests,proto3,oneof" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BilledUnits) Reset() {
+	*x = BilledUnits{}
+	mi := &file_budget_v1_llm_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BilledUnits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BilledUnits) ProtoMessage() {}
+
+func (x *BilledUnits) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_llm_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BilledUnits.ProtoReflect.Descriptor instead.
+func (*BilledUnits) Descriptor() ([]byte, []int) {
+	return file_budget_v1_llm_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BilledUnits) GetImages() int64 {
+	if x != nil && x.Images != nil {
+		return *x.Images
+	}
+	return 0
+}
+
+func (x *BilledUnits) GetMilliseconds() int64 {
+	if x != nil && x.Milliseconds != nil {
+		return *x.Milliseconds
+	}
+	return 0
+}
+
+func (x *BilledUnits) GetPages() int64 {
+	if x != nil && x.Pages != nil {
+		return *x.Pages
+	}
+	return 0
+}
+
+func (x *BilledUnits) GetSearches() int64 {
+	if x != nil && x.Searches != nil {
+		return *x.Searches
+	}
+	return 0
+}
+
+func (x *BilledUnits) GetRequests() int64 {
+	if x != nil && x.Requests != nil {
+		return *x.Requests
+	}
+	return 0
+}
+
+// ServedAs says how the provider served a call, by which some charge otherwise.
+type ServedAs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The service tier in the provider's answer: "batch", "flex", "priority". At
+	// most 32 letters, digits, "_" and "-". Empty, "default", "auto", "standard"
+	// and "on_demand": the usual one. A tier that the price does not have costs the
+	// dearest that it has.
+	Tier string `protobuf:"bytes,1,opt,name=tier,proto3" json:"tier,omitempty"`
+	// The speed in the provider's answer, such as "fast", likewise.
+	Speed         string `protobuf:"bytes,2,opt,name=speed,proto3" json:"speed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServedAs) Reset() {
+	*x = ServedAs{}
+	mi := &file_budget_v1_llm_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServedAs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServedAs) ProtoMessage() {}
+
+func (x *ServedAs) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_llm_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServedAs.ProtoReflect.Descriptor instead.
+func (*ServedAs) Descriptor() ([]byte, []int) {
+	return file_budget_v1_llm_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ServedAs) GetTier() string {
+	if x != nil {
+		return x.Tier
+	}
+	return ""
+}
+
+func (x *ServedAs) GetSpeed() string {
+	if x != nil {
+		return x.Speed
+	}
+	return ""
+}
+
 var File_budget_v1_llm_proto protoreflect.FileDescriptor
 
 const file_budget_v1_llm_proto_rawDesc = "" +
@@ -341,7 +559,7 @@ const file_budget_v1_llm_proto_rawDesc = "" +
 	"LlmMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xb9\x02\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\x8e\x06\n" +
 	"\fTokenClasses\x12\x19\n" +
 	"\x05input\x18\x01 \x01(\x03H\x00R\x05input\x88\x01\x01\x12\"\n" +
 	"\n" +
@@ -350,14 +568,49 @@ const file_budget_v1_llm_proto_rawDesc = "" +
 	"cacheWrite\x88\x01\x01\x12\x1b\n" +
 	"\x06output\x18\x04 \x01(\x03H\x03R\x06output\x88\x01\x01\x12!\n" +
 	"\treasoning\x18\x05 \x01(\x03H\x04R\treasoning\x88\x01\x01\x12-\n" +
-	"\x10cache_write_hour\x18\x06 \x01(\x03H\x05R\x0ecacheWriteHour\x88\x01\x01B\b\n" +
+	"\x10cache_write_hour\x18\x06 \x01(\x03H\x05R\x0ecacheWriteHour\x88\x01\x01\x12$\n" +
+	"\vinput_audio\x18\a \x01(\x03H\x06R\n" +
+	"inputAudio\x88\x01\x01\x12$\n" +
+	"\vinput_image\x18\b \x01(\x03H\aR\n" +
+	"inputImage\x88\x01\x01\x12$\n" +
+	"\vinput_video\x18\t \x01(\x03H\bR\n" +
+	"inputVideo\x88\x01\x01\x12-\n" +
+	"\x10cache_read_audio\x18\n" +
+	" \x01(\x03H\tR\x0ecacheReadAudio\x88\x01\x01\x12-\n" +
+	"\x10cache_read_image\x18\v \x01(\x03H\n" +
+	"R\x0ecacheReadImage\x88\x01\x01\x12&\n" +
+	"\foutput_audio\x18\f \x01(\x03H\vR\voutputAudio\x88\x01\x01\x12&\n" +
+	"\foutput_image\x18\r \x01(\x03H\fR\voutputImage\x88\x01\x01\x12&\n" +
+	"\foutput_video\x18\x0e \x01(\x03H\rR\voutputVideo\x88\x01\x01B\b\n" +
 	"\x06_inputB\r\n" +
 	"\v_cache_readB\x0e\n" +
 	"\f_cache_writeB\t\n" +
 	"\a_outputB\f\n" +
 	"\n" +
 	"_reasoningB\x13\n" +
-	"\x11_cache_write_hourB5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
+	"\x11_cache_write_hourB\x0e\n" +
+	"\f_input_audioB\x0e\n" +
+	"\f_input_imageB\x0e\n" +
+	"\f_input_videoB\x13\n" +
+	"\x11_cache_read_audioB\x13\n" +
+	"\x11_cache_read_imageB\x0f\n" +
+	"\r_output_audioB\x0f\n" +
+	"\r_output_imageB\x0f\n" +
+	"\r_output_video\"\xf0\x01\n" +
+	"\vBilledUnits\x12\x1b\n" +
+	"\x06images\x18\x01 \x01(\x03H\x00R\x06images\x88\x01\x01\x12'\n" +
+	"\fmilliseconds\x18\x02 \x01(\x03H\x01R\fmilliseconds\x88\x01\x01\x12\x19\n" +
+	"\x05pages\x18\x03 \x01(\x03H\x02R\x05pages\x88\x01\x01\x12\x1f\n" +
+	"\bsearches\x18\x04 \x01(\x03H\x03R\bsearches\x88\x01\x01\x12\x1f\n" +
+	"\brequests\x18\x05 \x01(\x03H\x04R\brequests\x88\x01\x01B\t\n" +
+	"\a_imagesB\x0f\n" +
+	"\r_millisecondsB\b\n" +
+	"\x06_pagesB\v\n" +
+	"\t_searchesB\v\n" +
+	"\t_requests\"4\n" +
+	"\bServedAs\x12\x12\n" +
+	"\x04tier\x18\x01 \x01(\tR\x04tier\x12\x14\n" +
+	"\x05speed\x18\x02 \x01(\tR\x05speedB5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var (
 	file_budget_v1_llm_proto_rawDescOnce sync.Once
@@ -371,16 +624,18 @@ func file_budget_v1_llm_proto_rawDescGZIP() []byte {
 	return file_budget_v1_llm_proto_rawDescData
 }
 
-var file_budget_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_budget_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_budget_v1_llm_proto_goTypes = []any{
 	(*LlmCall)(nil),         // 0: budget.v1.LlmCall
 	(*LlmMessage)(nil),      // 1: budget.v1.LlmMessage
 	(*TokenClasses)(nil),    // 2: budget.v1.TokenClasses
-	(*structpb.Struct)(nil), // 3: google.protobuf.Struct
+	(*BilledUnits)(nil),     // 3: budget.v1.BilledUnits
+	(*ServedAs)(nil),        // 4: budget.v1.ServedAs
+	(*structpb.Struct)(nil), // 5: google.protobuf.Struct
 }
 var file_budget_v1_llm_proto_depIdxs = []int32{
 	1, // 0: budget.v1.LlmCall.messages:type_name -> budget.v1.LlmMessage
-	3, // 1: budget.v1.LlmCall.provider_request:type_name -> google.protobuf.Struct
+	5, // 1: budget.v1.LlmCall.provider_request:type_name -> google.protobuf.Struct
 	2, // [2:2] is the sub-list for method output_type
 	2, // [2:2] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
@@ -395,13 +650,14 @@ func file_budget_v1_llm_proto_init() {
 	}
 	file_budget_v1_llm_proto_msgTypes[0].OneofWrappers = []any{}
 	file_budget_v1_llm_proto_msgTypes[2].OneofWrappers = []any{}
+	file_budget_v1_llm_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_llm_proto_rawDesc), len(file_budget_v1_llm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

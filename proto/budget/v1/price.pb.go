@@ -34,7 +34,9 @@ type ModelPrice struct {
 	// From when on.
 	From *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	// Nano-USD per million tokens, by class: input, output, and where stated
-	// cache_read, cache_write, cache_write_1h and reasoning.
+	// cache_read, cache_write, cache_write_1h, reasoning, input_audio, input_image,
+	// input_video, cache_read_audio, cache_read_image, output_audio, output_image
+	// and output_video.
 	Rates         map[string]int64 `protobuf:"bytes,4,rep,name=rates,proto3" json:"rates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

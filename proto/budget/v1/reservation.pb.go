@@ -870,6 +870,10 @@ type KnownLlmCall struct {
 	// The usage object of the provider's answer, as it was received, in the
 	// format of provider, which is then required. Absent: tokens states it.
 	ProviderUsage *structpb.Struct `protobuf:"bytes,4,opt,name=provider_usage,json=providerUsage,proto3" json:"provider_usage,omitempty"`
+	// As in Usage.units, beside tokens.
+	Units *BilledUnits `protobuf:"bytes,5,opt,name=units,proto3" json:"units,omitempty"`
+	// As in Usage.served, beside tokens.
+	Served        *ServedAs `protobuf:"bytes,6,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -928,6 +932,20 @@ func (x *KnownLlmCall) GetTokens() *TokenClasses {
 func (x *KnownLlmCall) GetProviderUsage() *structpb.Struct {
 	if x != nil {
 		return x.ProviderUsage
+	}
+	return nil
+}
+
+func (x *KnownLlmCall) GetUnits() *BilledUnits {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *KnownLlmCall) GetServed() *ServedAs {
+	if x != nil {
+		return x.Served
 	}
 	return nil
 }
@@ -1366,12 +1384,14 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb1\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x8c\x02\n" +
 	"\fKnownLlmCall\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12/\n" +
 	"\x06tokens\x18\x03 \x01(\v2\x17.budget.v1.TokenClassesR\x06tokens\x12>\n" +
-	"\x0eprovider_usage\x18\x04 \x01(\v2\x17.google.protobuf.StructR\rproviderUsage\"\xb9\x02\n" +
+	"\x0eprovider_usage\x18\x04 \x01(\v2\x17.google.protobuf.StructR\rproviderUsage\x12,\n" +
+	"\x05units\x18\x05 \x01(\v2\x16.budget.v1.BilledUnitsR\x05units\x12+\n" +
+	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\"\xb9\x02\n" +
 	"\x0eChargeResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12@\n" +
 	"\acharged\x18\x02 \x03(\v2&.budget.v1.ChargeResponse.ChargedEntryR\acharged\x12%\n" +
@@ -1475,6 +1495,8 @@ var file_budget_v1_reservation_proto_goTypes = []any{
 	(*Usage)(nil),                  // 30: budget.v1.Usage
 	(*TokenClasses)(nil),           // 31: budget.v1.TokenClasses
 	(*structpb.Struct)(nil),        // 32: google.protobuf.Struct
+	(*BilledUnits)(nil),            // 33: budget.v1.BilledUnits
+	(*ServedAs)(nil),               // 34: budget.v1.ServedAs
 }
 var file_budget_v1_reservation_proto_depIdxs = []int32{
 	15, // 0: budget.v1.ReserveRequest.labels:type_name -> budget.v1.ReserveRequest.LabelsEntry
@@ -1499,23 +1521,25 @@ var file_budget_v1_reservation_proto_depIdxs = []int32{
 	10, // 19: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
 	31, // 20: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
 	32, // 21: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
-	22, // 22: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
-	4,  // 23: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
-	0,  // 24: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
-	28, // 25: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
-	28, // 26: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 27: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
-	14, // 28: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
-	1,  // 29: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
-	23, // 30: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
-	24, // 31: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
-	25, // 32: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
-	28, // 33: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	33, // 22: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
+	34, // 23: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
+	22, // 24: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
+	4,  // 25: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
+	0,  // 26: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
+	28, // 27: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
+	28, // 28: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 29: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
+	14, // 30: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
+	1,  // 31: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
+	23, // 32: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
+	24, // 33: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
+	25, // 34: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
+	28, // 35: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_reservation_proto_init() }

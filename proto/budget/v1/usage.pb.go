@@ -45,7 +45,13 @@ type Usage struct {
 	// Whose format provider_usage has: "openai", "anthropic", "gemini", "bedrock",
 	// or a provider that serves OpenAI's format, such as "groq".
 	// Required with provider_usage, refused without it.
-	Provider      string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
+	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
+	// What an LLM call used besides tokens, or instead of them. Refused beside
+	// provider_usage. Absent: nothing.
+	Units *BilledUnits `protobuf:"bytes,5,opt,name=units,proto3" json:"units,omitempty"`
+	// How the provider served the call. Stands beside tokens or units, and is
+	// refused beside provider_usage. Absent: as usual.
+	Served        *ServedAs `protobuf:"bytes,6,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -108,16 +114,32 @@ func (x *Usage) GetProvider() string {
 	return ""
 }
 
+func (x *Usage) GetUnits() *BilledUnits {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *Usage) GetServed() *ServedAs {
+	if x != nil {
+		return x.Served
+	}
+	return nil
+}
+
 var File_budget_v1_usage_proto protoreflect.FileDescriptor
 
 const file_budget_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/usage.proto\x12\tbudget.v1\x1a\x13budget/v1/llm.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x89\x02\n" +
+	"\x15budget/v1/usage.proto\x12\tbudget.v1\x1a\x13budget/v1/llm.proto\x1a\x1cgoogle/protobuf/struct.proto\"\xe4\x02\n" +
 	"\x05Usage\x127\n" +
 	"\aamounts\x18\x01 \x03(\v2\x1d.budget.v1.Usage.AmountsEntryR\aamounts\x12/\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x17.budget.v1.TokenClassesR\x06tokens\x12>\n" +
 	"\x0eprovider_usage\x18\x03 \x01(\v2\x17.google.protobuf.StructR\rproviderUsage\x12\x1a\n" +
-	"\bprovider\x18\x04 \x01(\tR\bprovider\x1a:\n" +
+	"\bprovider\x18\x04 \x01(\tR\bprovider\x12,\n" +
+	"\x05units\x18\x05 \x01(\v2\x16.budget.v1.BilledUnitsR\x05units\x12+\n" +
+	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
@@ -140,16 +162,20 @@ var file_budget_v1_usage_proto_goTypes = []any{
 	nil,                     // 1: budget.v1.Usage.AmountsEntry
 	(*TokenClasses)(nil),    // 2: budget.v1.TokenClasses
 	(*structpb.Struct)(nil), // 3: google.protobuf.Struct
+	(*BilledUnits)(nil),     // 4: budget.v1.BilledUnits
+	(*ServedAs)(nil),        // 5: budget.v1.ServedAs
 }
 var file_budget_v1_usage_proto_depIdxs = []int32{
 	1, // 0: budget.v1.Usage.amounts:type_name -> budget.v1.Usage.AmountsEntry
 	2, // 1: budget.v1.Usage.tokens:type_name -> budget.v1.TokenClasses
 	3, // 2: budget.v1.Usage.provider_usage:type_name -> google.protobuf.Struct
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	4, // 3: budget.v1.Usage.units:type_name -> budget.v1.BilledUnits
+	5, // 4: budget.v1.Usage.served:type_name -> budget.v1.ServedAs
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_usage_proto_init() }

@@ -126,18 +126,42 @@ func tokensIn(tokens *int64) *quota.Tokens {
 	return &in
 }
 
-func useIn(classes *budgetv1.TokenClasses) *estimator.Use {
-	if classes == nil {
-		return nil
+// useIn is nil when nothing is stated. Without tokens or units there is nothing
+// that was served.
+func useIn(at string, classes *budgetv1.TokenClasses, units *budgetv1.BilledUnits, served *budgetv1.ServedAs) (*estimator.Use, error) {
+	if classes == nil && units == nil {
+		if served != nil {
+			return nil, invalid(&budgetv1.InvalidField{Field: at + ".served", Problem: "stands without tokens and units", Bound: "beside one of them"})
+		}
+		return nil, nil
 	}
-	return &estimator.Use{Tokens: estimator.TokenClasses{
-		Input:        quota.Tokens(classes.GetInput()),
-		CacheRead:    quota.Tokens(classes.GetCacheRead()),
-		CacheWrite:   quota.Tokens(classes.GetCacheWrite()),
-		CacheWrite1h: quota.Tokens(classes.GetCacheWriteHour()),
-		Output:       quota.Tokens(classes.GetOutput()),
-		Reasoning:    quota.Tokens(classes.GetReasoning()),
-	}}
+	return &estimator.Use{
+		Tokens: estimator.TokenClasses{
+			Input:          quota.Tokens(classes.GetInput()),
+			InputAudio:     quota.Tokens(classes.GetInputAudio()),
+			InputImage:     quota.Tokens(classes.GetInputImage()),
+			InputVideo:     quota.Tokens(classes.GetInputVideo()),
+			CacheRead:      quota.Tokens(classes.GetCacheRead()),
+			CacheReadAudio: quota.Tokens(classes.GetCacheReadAudio()),
+			CacheReadImage: quota.Tokens(classes.GetCacheReadImage()),
+			CacheWrite:     quota.Tokens(classes.GetCacheWrite()),
+			CacheWrite1h:   quota.Tokens(classes.GetCacheWriteHour()),
+			Output:         quota.Tokens(classes.GetOutput()),
+			OutputAudio:    quota.Tokens(classes.GetOutputAudio()),
+			OutputImage:    quota.Tokens(classes.GetOutputImage()),
+			OutputVideo:    quota.Tokens(classes.GetOutputVideo()),
+			Reasoning:      quota.Tokens(classes.GetReasoning()),
+		},
+		Units: estimator.Units{
+			Images:   estimator.Quantity(units.GetImages()),
+			Seconds:  estimator.Milliseconds(units.GetMilliseconds()),
+			Pages:    estimator.Quantity(units.GetPages()),
+			Searches: estimator.Quantity(units.GetSearches()),
+			Requests: estimator.Quantity(units.GetRequests()),
+		},
+		Tier:  served.GetTier(),
+		Speed: served.GetSpeed(),
+	}, nil
 }
 
 // usageObjectIn checks that a provider's usage object and the provider come

@@ -47,10 +47,12 @@ func usageIn(m *budgetv1.RefundRequest) (reservation.Usage, error) {
 		return usage, invalid(&budgetv1.InvalidField{Field: "usage.provider", Problem: "is stated without providerUsage", Bound: "both or none"})
 	}
 	usage.Amounts = amountsIn(m.Usage.Amounts)
-	usage.Use = useIn(m.Usage.Tokens)
+	if usage.Use, err = useIn("usage", m.Usage.Tokens, m.Usage.Units, m.Usage.Served); err != nil {
+		return usage, err
+	}
 	usage.Provider, usage.ProviderUsage = m.Usage.Provider, object
 	if usage.Amounts == nil && usage.Use == nil && usage.ProviderUsage == nil {
-		return usage, invalid(&budgetv1.InvalidField{Field: "usage", Problem: "states nothing", Bound: "amounts, tokens or providerUsage; if the call was not made, leave usage out and set unused"})
+		return usage, invalid(&budgetv1.InvalidField{Field: "usage", Problem: "states nothing", Bound: "amounts, tokens, units or providerUsage; if the call was not made, leave usage out and set unused"})
 	}
 	return usage, nil
 }

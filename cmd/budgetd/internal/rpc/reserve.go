@@ -118,15 +118,19 @@ func (s *service) Charge(ctx context.Context, request *connect.Request[budgetv1.
 // spendCall adds a model call whose use is known.
 func spendCall(call *budgetv1.KnownLlmCall, spend *reservation.Spend) error {
 	usage, err := usageObjectIn("llm", call.Provider, call.ProviderUsage)
+	if err != nil {
+		return err
+	}
+	use, err := useIn("llm", call.Tokens, call.Units, call.Served)
 	switch {
 	case err != nil:
 		return err
 	case call.Model == "":
 		return invalid(&budgetv1.InvalidField{Field: "llm.model", Problem: "is missing", Bound: "1 to 256 bytes"})
-	case (usage == nil) == (call.Tokens == nil):
-		return invalid(&budgetv1.InvalidField{Field: "llm", Problem: "states the tokens that were used twice or not at all", Bound: "one of tokens and providerUsage"})
+	case (usage == nil) == (use == nil):
+		return invalid(&budgetv1.InvalidField{Field: "llm", Problem: "states what was used twice or not at all", Bound: "providerUsage, or tokens and units"})
 	}
-	spend.Model, spend.Provider, spend.Use = call.Model, call.Provider, useIn(call.Tokens)
+	spend.Model, spend.Provider, spend.Use = call.Model, call.Provider, use
 	if usage != nil {
 		use, err := estimator.NormalizeUsage(call.Provider, usage)
 		if err != nil {
