@@ -15,7 +15,7 @@ type ModelPrice struct {
 	Model    string
 	From     time.Time // the reservations that are made from it on pin this price
 	// Rates are nano-USD per million tokens, by class: input and output, and
-	// where stated cache_read, cache_write, cache_write_1h and reasoning.
+	// where stated the others of [PriceClasses].
 	Rates map[string]NanoUSD
 }
 
@@ -27,7 +27,11 @@ const (
 )
 
 // PriceClasses are the classes of tokens that a price may state.
-var PriceClasses = []string{"input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning"}
+var PriceClasses = []string{
+	"input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning",
+	"input_audio", "input_image", "input_video", "cache_read_audio", "cache_read_image",
+	"output_audio", "output_image", "output_video",
+}
 
 // Name is how a price is called beside others: "openai/gpt-4o-mini".
 func (m ModelPrice) Name() string { return m.Provider + "/" + m.Model }

@@ -65,13 +65,20 @@ catalogue. Rates are dollars per million tokens.`,
 				return printJSON(s.out, all)
 			}
 			header := []any{"MODEL", "FROM"}
+			var classes []string // which some price states
 			for _, class := range quota.PriceClasses {
+				states := func(p *budgetv1.ModelPrice) bool { _, stated := p.Rates[class]; return stated }
+				if slices.ContainsFunc(all.Prices, states) {
+					classes = append(classes, class)
+				}
+			}
+			for _, class := range classes {
 				header = append(header, class)
 			}
 			t := newTable(s.out, header...)
 			for _, price := range all.Prices {
 				row := []any{price.Provider + "/" + price.Model, showInstant(price.From)}
-				for _, class := range quota.PriceClasses {
+				for _, class := range classes {
 					shown := "-"
 					if rate, stated := price.Rates[class]; stated {
 						shown = quota.NanoUSD(rate).String()

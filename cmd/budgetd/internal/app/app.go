@@ -185,6 +185,10 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	if err != nil {
 		return nil, err
 	}
+	prices, err := a.newPriceFile()
+	if err != nil {
+		return nil, err
+	}
 	books, err := a.openLedger(ctx, stores, options.Clock)
 	if err != nil {
 		return nil, err
@@ -237,6 +241,9 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		a.goOn(func() { books.spool.Run(background) })
 	}
 	a.goOn(func() { a.maintain(background, books) })
+	if prices != nil {
+		a.goOn(func() { prices.follow(background, counter) })
+	}
 	a.goOn(func() { reservation.NewSweeper(a.broker).Run(background) })
 	a.goOn(func() { a.auditor.Run(background) })
 	a.runAlerts(background, alerting)
