@@ -317,6 +317,9 @@ func (e *Estimate) output(call Call, model Model, t *tally) error {
 // themselves charge.
 func (e *Estimate) price(model Model, t *tally) error {
 	rates := model.Price.RatesFor(e.Input.Ceiling).dearest(model.Price.RatesServed(e.Input.Ceiling, t.tier, t.speed))
+	if rates.Input == NoPrice && (e.Input.Ceiling > 0 || e.Output.Ceiling > 0) {
+		return invalid("model", "%.64q is not billed by tokens: state 0 for both, reserve amounts, and report units", model.ID)
+	}
 	var written PerMillion
 	switch t.cacheWrite {
 	case cacheWriteUnknown, cacheWriteDefault:
