@@ -64,7 +64,8 @@ type Estimate struct {
 	MaxOutputTokens quota.Tokens // ceiling of one choice
 	N               int          // choices
 
-	Cost quota.NanoUSD // worst case for the ceilings of Input and Output at Price, rounded up once
+	Lines []Line        // what Cost is made of: the ceilings by the class that each is priced as
+	Cost  quota.NanoUSD // worst case for the ceilings of Input and Output at Price, rounded up once
 
 	Method   string   // how the text was counted: "caller", "tiktoken/<encoding>" or "rule/<family>"
 	Encoding Encoding // the encoding that counted; "" for the caller's own count
@@ -78,6 +79,14 @@ type Estimate struct {
 
 	Price        Price
 	PriceVersion string // Price.Version
+}
+
+// Line is one term of a worst case: tokens at the price of the dearest class
+// that they may be billed as.
+type Line struct {
+	Class  string // "input", "cache_write", "output" and so on, as in a price
+	Tokens quota.Tokens
+	Price  PerMillion
 }
 
 // Amounts returns the amounts of the four meters that an estimate speaks of,

@@ -33,6 +33,9 @@ func TestEstimateOfAPrompt(t *testing.T) {
 	if got.PriceVersion == "" || got.PriceVersion != e.Catalogue().Version() || got.PriceVersion != got.Price.Version {
 		t.Errorf("price version %q of catalogue %q", got.PriceVersion, e.Catalogue().Version())
 	}
+	if len(got.Lines) != 2 || got.Lines[0] != (Line{"input", 8, 150_000_000}) || got.Lines[1] != (Line{"output", 3000, 600_000_000}) {
+		t.Errorf("%+v", got.Lines)
+	}
 	amounts, err := got.Amounts()
 	want := quota.Amounts{quota.MeterInputTokens: 8, quota.MeterOutputTokens: 3000, quota.MeterTokens: 3008, quota.MeterCost: 1_801_200}
 	if err != nil || !maps.Equal(amounts, want) {

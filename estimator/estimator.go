@@ -320,35 +320,71 @@ func (e *Estimate) price(model Model, t *tally) error {
 	if rates.Input == NoPrice && (e.Input.Ceiling > 0 || e.Output.Ceiling > 0) {
 		return invalid("model", "%.64q is not billed by tokens: state 0 for both, reserve amounts, and report units", model.ID)
 	}
-	var written PerMillion
+	written := Line{}
 	switch t.cacheWrite {
 	case cacheWriteUnknown, cacheWriteDefault:
-		written = rates.CacheWrite
+		written = Line{Class: "cache_write", Price: rates.CacheWrite}
 	case cacheWrite1h:
-		written = max(rates.CacheWrite, rates.CacheWrite1h)
+		written = dearestLine(Line{Class: "cache_write", Price: rates.CacheWrite}, Line{Class: "cache_write_1h", Price: rates.CacheWrite1h})
 	}
-	var total sum
+	input := Line{Class: "input", Price: rates.Input}
+	image := Line{Class: "input_image", Price: rates.InputImage}
+	audio := Line{Class: "input_audio", Price: rates.InputAudio}
+	video := Line{Class: "input_video", Price: rates.InputVideo}
 	for _, part := range e.Parts {
-		rate := rates.Input
+		var line Line
 		switch part.Kind {
 		case KindImages, KindPages:
-			rate = max(rates.Input, rates.InputImage)
+			line = dearestLine(input, image, written)
 		case KindAudio:
-			rate = rates.InputAudio
+			line = dearestLine(audio, written)
 		case KindVideo, KindStored:
-			rate = max(rates.Input, rates.InputImage, rates.InputAudio, rates.InputVideo)
+			line = dearestLine(input, image, audio, video, written)
+		default:
+			line = dearestLine(input, written)
 		}
-		total.addTokens(part.Tokens.Ceiling, max(rate, written))
+		e.addLine(line, part.Tokens.Ceiling)
 	}
-	output := max(rates.Output, rates.Reasoning)
+	output := dearestLine(Line{Class: "output", Price: rates.Output}, Line{Class: "reasoning", Price: rates.Reasoning})
 	if t.makesAudio {
-		output = max(output, rates.OutputAudio)
+		output = dearestLine(output, Line{Class: "output_audio", Price: rates.OutputAudio})
 	}
 	if t.makesImages {
-		output = max(output, rates.OutputImage)
+		output = dearestLine(output, Line{Class: "output_image", Price: rates.OutputImage})
 	}
-	total.addTokens(e.Output.Ceiling, output)
+	e.addLine(output, e.Output.Ceiling)
+	var total sum
+	for _, line := range e.Lines {
+		total.addTokens(line.Tokens, line.Price)
+	}
 	var err error
 	e.Cost, err = total.roundedUp()
 	return err
+}
+
+// dearestLine returns the dearest of classes that tokens may be billed as, the
+// first of equal ones.
+func dearestLine(lines ...Line) Line {
+	out := lines[0]
+	for _, line := range lines[1:] {
+		if line.Price > out.Price {
+			out = line
+		}
+	}
+	return out
+}
+
+// addLine adds tokens of a class.
+func (e *Estimate) addLine(line Line, tokens quota.Tokens) {
+	if tokens == 0 {
+		return
+	}
+	for i := range e.Lines {
+		if e.Lines[i].Class == line.Class {
+			e.Lines[i].Tokens += tokens
+			return
+		}
+	}
+	line.Tokens = tokens
+	e.Lines = append(e.Lines, line)
 }

@@ -80,5 +80,12 @@ func showEstimate(s streams, e *budgetv1.CallEstimate) {
 	row("input", "", e.Input, bound)
 	row("output", "", e.Output, "at most what the call allows")
 	t.Render()
+	fmt.Fprintln(s.out)
+	prices := newTable(s.out, "PRICED AS", "TOKENS", "USD A MILLION")
+	prices.SetColumnConfigs(rightAligned(2, 3))
+	for _, line := range e.Lines {
+		prices.AppendRow([]any{line.Class, showAmount("", line.Tokens), showAmount("cost", line.NanoUsdPerMillion)})
+	}
+	prices.Render()
 	fmt.Fprintf(s.out, "\ncost     at most %s (prices of %s)\n", showAmount("cost", e.CostNanoUsd), e.PriceVersion)
 }

@@ -279,7 +279,11 @@ type CallEstimate struct {
 	// max_output_tokens.
 	Output *TokenFigures `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
 	// What the input is made of. The parts' figures add up to input.
-	Parts         []*EstimatePart `protobuf:"bytes,12,rep,name=parts,proto3" json:"parts,omitempty"`
+	Parts []*EstimatePart `protobuf:"bytes,12,rep,name=parts,proto3" json:"parts,omitempty"`
+	// What cost_nano_usd is made of: the ceilings, each at the price of the
+	// dearest class that it may be billed as. The products add up to the cost,
+	// rounded up once.
+	Lines         []*EstimateLine `protobuf:"bytes,13,rep,name=lines,proto3" json:"lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +402,78 @@ func (x *CallEstimate) GetParts() []*EstimatePart {
 	return nil
 }
 
+func (x *CallEstimate) GetLines() []*EstimateLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+// EstimateLine is one term of an estimate's cost.
+type EstimateLine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class of tokens, as in a price: "input", "cache_write", "output" and so
+	// on.
+	Class string `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	// How many tokens.
+	Tokens int64 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Their price in nano-USD per million.
+	NanoUsdPerMillion int64 `protobuf:"varint,3,opt,name=nano_usd_per_million,json=nanoUsdPerMillion,proto3" json:"nano_usd_per_million,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *EstimateLine) Reset() {
+	*x = EstimateLine{}
+	mi := &file_budget_v1_estimate_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateLine) ProtoMessage() {}
+
+func (x *EstimateLine) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_estimate_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateLine.ProtoReflect.Descriptor instead.
+func (*EstimateLine) Descriptor() ([]byte, []int) {
+	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EstimateLine) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *EstimateLine) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *EstimateLine) GetNanoUsdPerMillion() int64 {
+	if x != nil {
+		return x.NanoUsdPerMillion
+	}
+	return 0
+}
+
 // TokenFigures is a number of tokens in three figures: floor <= expected <=
 // ceiling.
 type TokenFigures struct {
@@ -414,7 +490,7 @@ type TokenFigures struct {
 
 func (x *TokenFigures) Reset() {
 	*x = TokenFigures{}
-	mi := &file_budget_v1_estimate_proto_msgTypes[3]
+	mi := &file_budget_v1_estimate_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +502,7 @@ func (x *TokenFigures) String() string {
 func (*TokenFigures) ProtoMessage() {}
 
 func (x *TokenFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_estimate_proto_msgTypes[3]
+	mi := &file_budget_v1_estimate_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +515,7 @@ func (x *TokenFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenFigures.ProtoReflect.Descriptor instead.
 func (*TokenFigures) Descriptor() ([]byte, []int) {
-	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{3}
+	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TokenFigures) GetFloor() int64 {
@@ -486,7 +562,7 @@ type EstimatePart struct {
 
 func (x *EstimatePart) Reset() {
 	*x = EstimatePart{}
-	mi := &file_budget_v1_estimate_proto_msgTypes[4]
+	mi := &file_budget_v1_estimate_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +574,7 @@ func (x *EstimatePart) String() string {
 func (*EstimatePart) ProtoMessage() {}
 
 func (x *EstimatePart) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_estimate_proto_msgTypes[4]
+	mi := &file_budget_v1_estimate_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +587,7 @@ func (x *EstimatePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimatePart.ProtoReflect.Descriptor instead.
 func (*EstimatePart) Descriptor() ([]byte, []int) {
-	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_estimate_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EstimatePart) GetKind() string {
@@ -555,7 +631,7 @@ const file_budget_v1_estimate_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"G\n" +
 	"\x10EstimateResponse\x123\n" +
-	"\bestimate\x18\x01 \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\"\xf9\x03\n" +
+	"\bestimate\x18\x01 \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\"\xa8\x04\n" +
 	"\fCallEstimate\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12*\n" +
 	"\x11max_output_tokens\x18\x02 \x01(\x03R\x0fmaxOutputTokens\x12\"\n" +
@@ -569,7 +645,12 @@ const file_budget_v1_estimate_proto_rawDesc = "" +
 	"\x05input\x18\n" +
 	" \x01(\v2\x17.budget.v1.TokenFiguresR\x05input\x12/\n" +
 	"\x06output\x18\v \x01(\v2\x17.budget.v1.TokenFiguresR\x06output\x12-\n" +
-	"\x05parts\x18\f \x03(\v2\x17.budget.v1.EstimatePartR\x05parts\"Z\n" +
+	"\x05parts\x18\f \x03(\v2\x17.budget.v1.EstimatePartR\x05parts\x12-\n" +
+	"\x05lines\x18\r \x03(\v2\x17.budget.v1.EstimateLineR\x05lines\"m\n" +
+	"\fEstimateLine\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12/\n" +
+	"\x14nano_usd_per_million\x18\x03 \x01(\x03R\x11nanoUsdPerMillion\"Z\n" +
 	"\fTokenFigures\x12\x14\n" +
 	"\x05floor\x18\x01 \x01(\x03R\x05floor\x12\x1a\n" +
 	"\bexpected\x18\x02 \x01(\x03R\bexpected\x12\x18\n" +
@@ -602,33 +683,35 @@ func file_budget_v1_estimate_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_estimate_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_estimate_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_budget_v1_estimate_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_budget_v1_estimate_proto_goTypes = []any{
 	(EstimateMethod)(0),      // 0: budget.v1.EstimateMethod
 	(EstimateBound)(0),       // 1: budget.v1.EstimateBound
 	(*EstimateRequest)(nil),  // 2: budget.v1.EstimateRequest
 	(*EstimateResponse)(nil), // 3: budget.v1.EstimateResponse
 	(*CallEstimate)(nil),     // 4: budget.v1.CallEstimate
-	(*TokenFigures)(nil),     // 5: budget.v1.TokenFigures
-	(*EstimatePart)(nil),     // 6: budget.v1.EstimatePart
-	nil,                      // 7: budget.v1.EstimateRequest.LabelsEntry
-	(*LlmCall)(nil),          // 8: budget.v1.LlmCall
+	(*EstimateLine)(nil),     // 5: budget.v1.EstimateLine
+	(*TokenFigures)(nil),     // 6: budget.v1.TokenFigures
+	(*EstimatePart)(nil),     // 7: budget.v1.EstimatePart
+	nil,                      // 8: budget.v1.EstimateRequest.LabelsEntry
+	(*LlmCall)(nil),          // 9: budget.v1.LlmCall
 }
 var file_budget_v1_estimate_proto_depIdxs = []int32{
-	7, // 0: budget.v1.EstimateRequest.labels:type_name -> budget.v1.EstimateRequest.LabelsEntry
-	8, // 1: budget.v1.EstimateRequest.llm:type_name -> budget.v1.LlmCall
-	4, // 2: budget.v1.EstimateResponse.estimate:type_name -> budget.v1.CallEstimate
-	0, // 3: budget.v1.CallEstimate.method:type_name -> budget.v1.EstimateMethod
-	1, // 4: budget.v1.CallEstimate.bound:type_name -> budget.v1.EstimateBound
-	5, // 5: budget.v1.CallEstimate.input:type_name -> budget.v1.TokenFigures
-	5, // 6: budget.v1.CallEstimate.output:type_name -> budget.v1.TokenFigures
-	6, // 7: budget.v1.CallEstimate.parts:type_name -> budget.v1.EstimatePart
-	5, // 8: budget.v1.EstimatePart.tokens:type_name -> budget.v1.TokenFigures
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	8,  // 0: budget.v1.EstimateRequest.labels:type_name -> budget.v1.EstimateRequest.LabelsEntry
+	9,  // 1: budget.v1.EstimateRequest.llm:type_name -> budget.v1.LlmCall
+	4,  // 2: budget.v1.EstimateResponse.estimate:type_name -> budget.v1.CallEstimate
+	0,  // 3: budget.v1.CallEstimate.method:type_name -> budget.v1.EstimateMethod
+	1,  // 4: budget.v1.CallEstimate.bound:type_name -> budget.v1.EstimateBound
+	6,  // 5: budget.v1.CallEstimate.input:type_name -> budget.v1.TokenFigures
+	6,  // 6: budget.v1.CallEstimate.output:type_name -> budget.v1.TokenFigures
+	7,  // 7: budget.v1.CallEstimate.parts:type_name -> budget.v1.EstimatePart
+	5,  // 8: budget.v1.CallEstimate.lines:type_name -> budget.v1.EstimateLine
+	6,  // 9: budget.v1.EstimatePart.tokens:type_name -> budget.v1.TokenFigures
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_estimate_proto_init() }
@@ -643,7 +726,7 @@ func file_budget_v1_estimate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_estimate_proto_rawDesc), len(file_budget_v1_estimate_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

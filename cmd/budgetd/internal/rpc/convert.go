@@ -239,6 +239,9 @@ func estimateOut(e *estimator.Estimate) *budgetv1.CallEstimate {
 	for i, part := range e.Parts {
 		out.Parts[i] = &budgetv1.EstimatePart{Kind: string(part.Kind), Count: part.Count, Tokens: figuresOut(part.Tokens), Method: part.Method}
 	}
+	for _, line := range e.Lines {
+		out.Lines = append(out.Lines, &budgetv1.EstimateLine{Class: line.Class, Tokens: int64(line.Tokens), NanoUsdPerMillion: int64(line.Price)})
+	}
 	if e.Price.Provider != "" { // else the ceiling for unknown models
 		out.CatalogueModel = e.Model
 	}
