@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/budgetd/budgetd/estimator/encoding"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -140,20 +141,17 @@ func (e *Estimator) estimate(call Call, at time.Time) (Estimate, error) {
 	t := &tally{maxBytes: e.maxTextBytes, model: model, method: "caller"}
 	out := Estimate{Provider: model.Provider, Model: model.ID, Price: model.Price, PriceVersion: model.Price.Version}
 	if call.InputTokens == nil {
-		encoding := cmp.Or(model.Encoding, O200kBase)
-		enc, err := encoding.load()
+		out.Encoding = cmp.Or(model.Encoding, O200kBase)
+		counter, err := encoding.Load(out.Encoding)
 		if err != nil {
 			return Estimate{}, err
 		}
-		s := borrowScratch()
-		defer returnScratch(s)
-		out.Encoding = encoding
 		if model.Encoding != "" {
-			t.method = "tiktoken/" + string(encoding)
-			t.count = func(text string) Figures { return exactly(quota.Tokens(enc.count(text, s))) }
+			t.method = "tiktoken/" + string(out.Encoding)
+			t.count = func(text string) Figures { return exactly(quota.Tokens(counter.Count(text))) }
 		} else {
 			t.method = "rule/" + model.Rule.Family
-			t.count = func(text string) Figures { return model.Rule.figures(text, model.Rule.count(enc, text, s)) }
+			t.count = func(text string) Figures { return model.Rule.figures(text, model.Rule.count(counter, text)) }
 		}
 	}
 	out.Method = t.method

@@ -179,7 +179,7 @@ func ParseOverrides(data []byte) (Overrides, error) {
 		if o.Mode == "" {
 			o.Mode = catalogue.ModeChat
 		}
-		if _, ok := encoders[o.Encoding]; !ok && o.Encoding != "" {
+		if o.Encoding != "" && !o.Encoding.Known() {
 			return fail(fmt.Errorf("encoding: %.64q is not an embedded encoding", string(o.Encoding)))
 		}
 		m, err := o.model()

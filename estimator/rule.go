@@ -5,6 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/budgetd/budgetd/estimator/encoding"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -62,18 +63,16 @@ func RuleFor(model string) Rule {
 // Count returns the ceiling of the text's tokens. Time and memory are bounded
 // as those of [Count].
 func (r Rule) Count(text string) (quota.Tokens, error) {
-	enc, err := O200kBase.load()
+	counter, err := encoding.Load(O200kBase)
 	if err != nil {
 		return 0, err
 	}
-	s := borrowScratch()
-	defer returnScratch(s)
-	return r.count(enc, text, s), nil
+	return r.count(counter, text), nil
 }
 
-func (r Rule) count(enc *encoder, text string, s *scratch) quota.Tokens {
+func (r Rule) count(counter *encoding.Counter, text string) quota.Tokens {
 	ordinary, flat := int64(0), int64(0)
-	enc.pieces(text, func(piece string) {
+	for piece := range counter.Pieces(text) {
 		first, _ := utf8.DecodeRuneInString(piece)
 		last, _ := utf8.DecodeLastRuneInString(piece)
 		switch {
@@ -82,8 +81,8 @@ func (r Rule) count(enc *encoder, text string, s *scratch) quota.Tokens {
 			len(piece) > 1 && unicode.IsSpace(first) && unicode.IsSpace(last) && strings.TrimSpace(piece) == "":
 			flat += int64(len(piece))
 		default:
-			ordinary += int64(enc.countPiece(piece, s))
+			ordinary += int64(counter.CountPiece(piece))
 		}
-	})
+	}
 	return quota.Tokens((ordinary*r.Tenths+9)/10 + flat)
 }

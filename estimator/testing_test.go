@@ -32,3 +32,12 @@ func parse(t testing.TB, body string) map[string]any {
 	}
 	return object
 }
+
+func mustCount(t testing.TB, e Encoding, text string) int {
+	t.Helper()
+	n, err := Count(e, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
