@@ -14,6 +14,9 @@ var (
 	ErrTooLarge = errors.New("text too large")
 	// ErrUnknownModel: no catalogue entry prices the model ([UnknownModelError]).
 	ErrUnknownModel = errors.New("unknown model")
+	// ErrBusy: the context ended before the text was counted. Nothing is wrong
+	// with the call.
+	ErrBusy = errors.New("the text was not counted in time: too much is being counted, or it is too long for the deadline; try again, or count it yourself and give input_tokens")
 	// ErrCatalogue: a price catalogue or an override file is malformed.
 	ErrCatalogue = errors.New("bad price catalogue")
 )

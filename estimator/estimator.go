@@ -2,6 +2,7 @@ package estimator
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,12 +60,13 @@ type Estimator struct {
 	maxTextBytes int
 	now          func() time.Time
 	metrics      *metrics
+	counting     *counting
 }
 
 // New returns an estimator, or an error that names the field of the config at
 // fault.
 func New(cfg Config) (*Estimator, error) {
-	e := &Estimator{policy: cfg.Policy, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now}
+	e := &Estimator{policy: cfg.Policy, unknown: cfg.UnknownModel, maxTextBytes: cfg.MaxTextBytes, now: cfg.Now, counting: newCounting()}
 	c := cfg.Catalogue
 	if c == nil {
 		var err error
@@ -110,11 +112,19 @@ const maxModelBytes = 256
 // worst-case cost, at the price of reservations that are made at the instant. It fails with a [CallError], a [TooLargeError] or an
 // [UnknownModelError]; nothing of the call is kept, whatever the outcome.
 func (e *Estimator) Estimate(call Call, at time.Time) (Estimate, error) {
+	return e.EstimateContext(context.Background(), call, at)
+}
+
+// EstimateContext is Estimate that is done before the context ends: few texts are
+// counted at a time, and a call that still waits then, or whose text is not
+// counted, fails with [ErrBusy]. The call that loads an encoding takes as long as
+// it does, once a process.
+func (e *Estimator) EstimateContext(ctx context.Context, call Call, at time.Time) (Estimate, error) {
 	var began time.Time
 	if e.now != nil {
 		began = e.now()
 	}
-	out, err := e.estimate(call, at)
+	out, err := e.estimate(ctx, call, at)
 	method, _, _ := strings.Cut(out.Method, "/") // "caller", "tiktoken", "rule"
 	if err != nil {
 		method = "refused"
@@ -126,7 +136,7 @@ func (e *Estimator) Estimate(call Call, at time.Time) (Estimate, error) {
 	return out, err
 }
 
-func (e *Estimator) estimate(call Call, at time.Time) (Estimate, error) {
+func (e *Estimator) estimate(ctx context.Context, call Call, at time.Time) (Estimate, error) {
 	if err := call.check(); err != nil {
 		return Estimate{}, err
 	}
@@ -138,24 +148,34 @@ func (e *Estimator) estimate(call Call, at time.Time) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
+	var busy error // once the context has ended no more is counted
 	t := &tally{maxBytes: e.maxTextBytes, model: model, method: "caller"}
 	out := Estimate{Provider: model.Provider, Model: model.ID, Price: model.Price, PriceVersion: model.Price.Version}
 	if call.InputTokens == nil {
 		out.Encoding = cmp.Or(model.Encoding, O200kBase)
-		counter, err := encoding.Load(out.Encoding)
+		if !out.Encoding.Loaded() {
+			// Once a process: the first call takes that time too.
+			ctx = context.WithoutCancel(ctx)
+		}
+		loaded, err := encoding.Load(out.Encoding)
 		if err != nil {
 			return Estimate{}, err
 		}
-		if model.Encoding != "" {
-			t.method = "tiktoken/" + string(out.Encoding)
-			t.count = func(text string) Figures { return exactly(quota.Tokens(counter.Count(text))) }
-		} else {
+		by := counter{encoding: loaded}
+		t.method = "tiktoken/" + string(out.Encoding)
+		if model.Encoding == "" {
+			by.rule = model.Rule
 			t.method = "rule/" + model.Rule.Family
-			t.count = func(text string) Figures { return model.Rule.figures(text, model.Rule.count(counter, text)) }
+		}
+		t.count = func(text string) (f Figures) {
+			if busy == nil {
+				f, busy = e.counting.figures(ctx, by, text)
+			}
+			return f
 		}
 	}
 	out.Method = t.method
-	if err := t.readCall(call, model); err != nil {
+	if err := cmp.Or(t.readCall(call, model), busy); err != nil {
 		return Estimate{}, err
 	}
 	if err := out.input(call, model, t); err != nil {

@@ -1,6 +1,7 @@
 package estimator
 
 import (
+	"context"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -67,12 +68,19 @@ func (r Rule) Count(text string) (quota.Tokens, error) {
 	if err != nil {
 		return 0, err
 	}
-	return r.count(counter, text), nil
+	return r.count(context.Background(), counter, text)
 }
 
-func (r Rule) count(counter *encoding.Counter, text string) quota.Tokens {
-	ordinary, flat := int64(0), int64(0)
+// pollPieces is how many pieces are counted between two looks at the context.
+const pollPieces = 1 << 10
+
+// count is Count that gives up with the context's error when it ends.
+func (r Rule) count(ctx context.Context, counter *encoding.Counter, text string) (quota.Tokens, error) {
+	ordinary, flat, pieces := int64(0), int64(0), 0
 	for piece := range counter.Pieces(text) {
+		if pieces++; pieces%pollPieces == 0 && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 		first, _ := utf8.DecodeRuneInString(piece)
 		last, _ := utf8.DecodeLastRuneInString(piece)
 		switch {
@@ -84,5 +92,5 @@ func (r Rule) count(counter *encoding.Counter, text string) quota.Tokens {
 			ordinary += int64(counter.CountPiece(piece))
 		}
 	}
-	return quota.Tokens((ordinary*r.Tenths+9)/10 + flat)
+	return quota.Tokens((ordinary*r.Tenths+9)/10 + flat), nil
 }

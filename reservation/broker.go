@@ -28,7 +28,8 @@ type Policies interface {
 // Estimator counts and prices model calls, at the prices of reservations that
 // are made at an instant. Implementations are safe for concurrent use.
 type Estimator interface {
-	Estimate(call estimator.Call, at time.Time) (estimator.Estimate, error)
+	// EstimateContext fails with estimator.ErrBusy when the context ends first.
+	EstimateContext(ctx context.Context, call estimator.Call, at time.Time) (estimator.Estimate, error)
 	// ModelAt finds a model of a provider ("" when unknown) and what it costs.
 	// The error wraps estimator.ErrUnknownModel.
 	ModelAt(provider, model string, at time.Time) (estimator.Model, error)
@@ -202,10 +203,17 @@ func (b *Broker) reserve(ctx context.Context, ask Ask) (Decision, error) {
 			return Decision{}, err
 		}
 	}
-	w, err := b.prepare(ask, lease)
+	// Counting may take three fifths of the deadline, so that the engine has the
+	// rest: a long text must not make it look slow.
+	began := time.Now()
+	counting, cancel := context.WithTimeout(ctx, b.config.Deadline*3/5)
+	defer cancel()
+	w, err := b.prepare(counting, ask, lease)
 	if err != nil {
 		return Decision{}, err
 	}
+	ctx, cancel = context.WithTimeout(ctx, max(b.config.Deadline-time.Since(began), b.config.Deadline*2/5))
+	defer cancel()
 	d, err := b.commit(ctx, w)
 	if d.Grant != nil {
 		d.Grant.Estimate = w.estimate
@@ -224,19 +232,19 @@ type work struct {
 	dryRun   bool
 	estimate *estimator.Estimate
 	// count works out labels and amounts and pins the price, as of an instant.
-	count  func(at time.Time) error
+	count  func(ctx context.Context, at time.Time) error
 	spent  report // a charge: its token classes, if any
 	closed Record // a charge: as the engine recorded it
 }
 
 // prepare validates an ask and works out its amounts. Nothing is asked of
 // anybody.
-func (b *Broker) prepare(ask Ask, lease time.Duration) (*work, error) {
+func (b *Broker) prepare(ctx context.Context, ask Ask, lease time.Duration) (*work, error) {
 	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun}
 	w.token.Lease = lease
-	w.count = func(at time.Time) error { return w.countAsk(b, ask, at) }
+	w.count = func(ctx context.Context, at time.Time) error { return w.countAsk(ctx, b, ask, at) }
 	at := b.now()
-	if err := w.count(at); err != nil {
+	if err := w.count(ctx, at); err != nil {
 		return nil, err
 	}
 	if len(ask.Key) > MaxKeyText {
@@ -252,7 +260,7 @@ func (b *Broker) prepare(ask Ask, lease time.Duration) (*work, error) {
 }
 
 // countAsk works out what a Reserve asks, at the price of the instant.
-func (w *work) countAsk(b *Broker, ask Ask, at time.Time) error {
+func (w *work) countAsk(ctx context.Context, b *Broker, ask Ask, at time.Time) error {
 	asked, err := statedAmounts(ask.Amounts)
 	if err != nil {
 		return err
@@ -263,7 +271,7 @@ func (w *work) countAsk(b *Broker, ask Ask, at time.Time) error {
 			// Before the estimate: an unknown account must not cost work.
 			return fmt.Errorf("account %q: %w", ask.Account, ErrNotFound)
 		}
-		e, err := b.Estimator.Estimate(*ask.LLM, at)
+		e, err := b.Estimator.EstimateContext(ctx, *ask.LLM, at)
 		if err != nil {
 			return err
 		}
@@ -291,14 +299,14 @@ func (w *work) fill(account string, labels map[string]string, asked quota.Amount
 
 // mintAnew makes another id and plan, for another instant. What is asked is
 // counted again where prices change between the two.
-func (w *work) mintAnew(b *Broker, at time.Time) error {
+func (w *work) mintAnew(ctx context.Context, b *Broker, at time.Time) error {
 	first, last := w.token.ID.Minted(), at
 	if last.Before(first) {
 		first, last = last, first
 	}
 	between := func(p quota.ModelPrice) bool { return p.From.After(first) && !p.From.After(last) }
 	if w.token.Price != nil && slices.ContainsFunc(w.policy.Prices, between) {
-		if err := w.count(at); err != nil {
+		if err := w.count(ctx, at); err != nil {
 			return err
 		}
 	}
@@ -374,7 +382,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			}
 		case Stale:
 			b.learnClock(answer.Now)
-			if err := w.mintAnew(b, answer.Now); err != nil {
+			if err := w.mintAnew(ctx, b, answer.Now); err != nil {
 				return Decision{}, err
 			}
 		case Closed:
@@ -383,7 +391,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			if d, ok := b.ownEarlier(ctx, w); ok {
 				return d, nil
 			}
-			if err := w.mintAnew(b, b.now()); err != nil {
+			if err := w.mintAnew(ctx, b, b.now()); err != nil {
 				return Decision{}, err
 			}
 		default:
@@ -499,7 +507,7 @@ func (b *Broker) withoutEngine(ctx context.Context, w *work, cause error) (Decis
 		return Decision{}, cause
 	}
 	w.token.Degraded = true
-	if err := w.mintAnew(b, b.now()); err != nil {
+	if err := w.mintAnew(ctx, b, b.now()); err != nil {
 		return Decision{}, err
 	}
 	b.metrics.degraded.Inc()

@@ -24,9 +24,9 @@ func (b *Broker) Charge(ctx context.Context, spend Spend) (Decision, error) {
 func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 	w := &work{policy: b.Policies.Current(), key: spend.Key}
 	w.token.Charge = true
-	w.count = func(at time.Time) error { return w.countSpend(b, spend, at) }
+	w.count = func(_ context.Context, at time.Time) error { return w.countSpend(b, spend, at) }
 	at := b.now()
-	if err := w.count(at); err != nil {
+	if err := w.count(ctx, at); err != nil {
 		return Decision{}, err
 	}
 	if len(spend.Key) > MaxKeyText {

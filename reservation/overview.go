@@ -13,8 +13,9 @@ import (
 )
 
 // Estimate says what a model call would take now, without any effect.
-func (b *Broker) Estimate(call estimator.Call) (estimator.Estimate, error) {
-	return b.Estimator.Estimate(call, b.now())
+// It fails with estimator.ErrBusy when the context ends first.
+func (b *Broker) Estimate(ctx context.Context, call estimator.Call) (estimator.Estimate, error) {
+	return b.Estimator.EstimateContext(ctx, call, b.now())
 }
 
 // Overview shows the limits that calls of an account with these labels meet. A

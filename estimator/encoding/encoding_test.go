@@ -374,3 +374,13 @@ func TestProbesAreShort(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkLoad(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		c := &Counter{file: "o200k_base.tiktoken"}
+		if err := c.read(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

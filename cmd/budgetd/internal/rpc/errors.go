@@ -25,6 +25,7 @@ import (
 //	of a month that is not kept any more  failed_precondition
 //	engine or ledger does not answer      unavailable
 //	too much waits for the ledger         unavailable
+//	text not counted in time              unavailable
 //	caller hung up, or its time is over   canceled, deadline_exceeded
 //	longer than a call may take           deadline_exceeded
 //	anything else                         internal; the log has it
@@ -73,6 +74,8 @@ func (b *base) asConnect(ctx context.Context, err error, in place) error {
 		return connect.NewError(connect.CodeCanceled, context.Canceled)
 	case ctx.Err() != nil:
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the caller's own deadline has passed; whether the call took effect is unknown, repeat it"))
+	case errors.Is(err, estimator.ErrBusy):
+		return connect.NewError(connect.CodeUnavailable, errors.New("the text of the call was not counted in time: too much is being counted, or it is too long for the deadline; try again, or count it yourself and state inputTokens"))
 	case errors.As(err, &down):
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("limit %s can't be checked at the moment, and its rule is to let nothing pass then; try again", down.Limit))
 	case errors.Is(err, reservation.ErrUnavailable):

@@ -161,7 +161,7 @@ func (s *service) Estimate(ctx context.Context, request *connect.Request[budgetv
 	if err != nil {
 		return nil, err
 	}
-	estimate, err := s.broker.Estimate(call)
+	estimate, err := s.broker.Estimate(ctx, call)
 	if err != nil {
 		return nil, s.asConnect(ctx, err, inEstimate)
 	}
