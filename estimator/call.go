@@ -67,6 +67,13 @@ type Estimate struct {
 	Lines []Line        // what Cost is made of: the ceilings by the class that each is priced as
 	Cost  quota.NanoUSD // worst case for the ceilings of Input and Output at Price, rounded up once
 
+	// OutputPrice is what one token of output adds to Cost, the dearest that it may
+	// be, and CostRest what rounding up added, in millionths of a
+	// nano-USD, 0 to 999,999. So the worst case of another output is known without
+	// another estimate: a step in the price depends on the input alone.
+	OutputPrice PerMillion
+	CostRest    int64
+
 	Method   string   // how the text was counted: "caller", "tiktoken/<encoding>" or "rule/<family>"
 	Encoding Encoding // the encoding that counted; "" for the caller's own count
 

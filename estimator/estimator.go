@@ -375,9 +375,13 @@ func (e *Estimate) price(model Model, t *tally) error {
 	for _, line := range e.Lines {
 		total.addTokens(line.Tokens, line.Price)
 	}
+	e.OutputPrice = max(output.Price, 0) // NoPrice where no tokens are billed
 	var err error
-	e.Cost, err = total.roundedUp()
-	return err
+	if e.Cost, err = total.roundedUp(); err != nil {
+		return err
+	}
+	e.CostRest = int64((uint64(e.Cost)*sumUnit - total.lo) / perToken) // exact modulo 2^64: below sumUnit
+	return nil
 }
 
 // dearestLine returns the dearest of classes that tokens may be billed as, the

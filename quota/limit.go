@@ -31,6 +31,16 @@ const (
 	ExpiryCharge   ExpiryRule = "charge"    // the hold counts as used
 )
 
+// HoldRule says what a limit holds for the output of a model call until it is
+// known.
+type HoldRule string
+
+// The rules for what is held.
+const (
+	HoldWorstCase HoldRule = "worst_case" // the caller's maximum (the default)
+	HoldForecast  HoldRule = "forecast"   // what such calls were seen to use, within Tolerance
+)
+
 // Rate is how fast a bucket refills: Amount units every Every.
 type Rate struct {
 	Amount Amount        // units, 1 to MaxAmount
@@ -55,6 +65,13 @@ type Limit struct {
 
 	WhenDown DownRule
 	OnExpiry ExpiryRule
+
+	Hold HoldRule // forecast: KindBucket over tokens, output_tokens or cost
+
+	// Tolerance is how much all forecasts that are open together may be short of
+	// their callers' maxima, in each counter: 1 to MaxAmount with HoldForecast, else
+	// 0. In any span T at most Burst + Rate*T + Tolerance pass.
+	Tolerance Amount
 
 	Soft    bool  // KindQuota: never refuses; it counts and alerts
 	AlertAt []int // KindQuota: percents of the amount at which to alert, 1 to 1000, ascending, at most MaxAlerts

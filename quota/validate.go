@@ -160,7 +160,28 @@ func (l Limit) Validate() error {
 	default:
 		f.add("on_expiry", "%s is not a rule; write give_back or charge", quoteShort(string(l.OnExpiry)))
 	}
+	l.validateHold(&f)
 	return f.err()
+}
+
+func (l Limit) validateHold(f *faults) {
+	switch {
+	case l.Hold != "" && l.Hold != HoldWorstCase && l.Hold != HoldForecast:
+		f.add("hold", "%s is not a rule; write worst_case or forecast", quoteShort(string(l.Hold)))
+	case l.Hold != HoldForecast && l.Tolerance != 0:
+		f.add("tolerance", "only a limit with hold: forecast has one; leave it out, or state hold: forecast")
+	case l.Hold != HoldForecast:
+	case l.Kind != KindBucket:
+		f.add("hold", "a forecast goes with a rate; leave it out, and the worst case is held")
+	case l.Meter != MeterTokens && l.Meter != MeterOutputTokens && l.Meter != MeterCost:
+		f.add("hold", "a forecast is of the output of model calls: it goes with the meters tokens, output_tokens and cost, not %s", quoteShort(string(l.Meter)))
+	case l.Tolerance == 0:
+		f.add("tolerance", "it is missing; write how much the open forecasts may be short by in all, such as half the burst")
+	default:
+		if p := positiveProblem(l.Tolerance); p != "" {
+			f.add("tolerance", "%s", p)
+		}
+	}
 }
 
 func (l Limit) validateRule(f *faults) {

@@ -16,8 +16,13 @@ type Ask struct {
 	Key     string        // idempotency key, to MaxKeyText bytes; "" for none
 	Amounts quota.Amounts // explicit amounts
 	LLM     *estimator.Call
-	Lease   *time.Duration // nil: the default lease
-	DryRun  bool
+	// MinOutputTokens lets the broker grant less output than the call asks for, but
+	// no less than this, for each choice: as much as every limit has left. Nil: all
+	// or nothing. Only with LLM.
+	MinOutputTokens *quota.Tokens `json:",omitempty"`
+
+	Lease  *time.Duration // nil: the default lease
+	DryRun bool
 
 	// APIKey is the name of the credential, the label "key" where Labels state
 	// none; "" for none. It is no part of the body that an idempotency key stands
@@ -68,6 +73,7 @@ type Grant struct {
 	PriceVersion string
 	Holds        []HeldLimit
 	Estimate     *estimator.Estimate
+	MaxOutput    quota.Tokens  // output tokens of each choice that are granted; 0 without a model call
 	Charged      quota.Amounts // Charge only
 	Now          time.Time     // the engine's clock when it decided; zero when it did not
 }

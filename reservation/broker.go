@@ -16,6 +16,7 @@ import (
 
 	"github.com/budgetd/budgetd/concurrency"
 	"github.com/budgetd/budgetd/estimator"
+	"github.com/budgetd/budgetd/estimator/forecast"
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
 )
@@ -139,16 +140,17 @@ func (c Config) withDefaults() Config {
 // still has to tell the engine.
 type Broker struct {
 	Parts
-	config   Config
-	metrics  *metrics
-	confirms *confirmer
-	seeds    *seeder
-	registry *registry
-	restores *restorer
-	told     *toldVersions
-	late     *lateUses
-	audited  *auditFindings
-	skew     atomic.Int64 // microseconds by which the engine's clock is ahead of ours
+	config    Config
+	metrics   *metrics
+	confirms  *confirmer
+	seeds     *seeder
+	registry  *registry
+	restores  *restorer
+	told      *toldVersions
+	late      *lateUses
+	audited   *auditFindings
+	forecasts *forecast.Learner
+	skew      atomic.Int64 // microseconds by which the engine's clock is ahead of ours
 }
 
 // NewBroker makes a Broker.
@@ -158,6 +160,7 @@ func NewBroker(parts Parts, config Config) *Broker {
 	b.registry = newRegistry(b.config.Registered, b.metrics)
 	b.metrics.registered(b.config.Registerer, b.registry)
 	b.restores = newRestorer(b)
+	b.forecasts = forecast.New(forecast.Config{})
 	b.told = newToldVersions()
 	b.late = newLateUses()
 	b.audited = &auditFindings{metrics: &b.metrics.audit, found: map[string]accountGaps{}}
@@ -231,6 +234,8 @@ type work struct {
 	body     Hash
 	dryRun   bool
 	estimate *estimator.Estimate
+	slopes   []meterSlope  // of what was estimated
+	least    *quota.Tokens // of output that are worth a grant; nil: all that is asked
 	// count works out labels and amounts and pins the price, as of an instant.
 	count  func(ctx context.Context, at time.Time) error
 	spent  report // a charge: its token classes, if any
@@ -266,6 +271,9 @@ func (w *work) countAsk(ctx context.Context, b *Broker, ask Ask, at time.Time) e
 		return err
 	}
 	labels := WithAPIKey(ask.Labels, ask.APIKey)
+	if ask.LLM == nil && ask.MinOutputTokens != nil {
+		return &InvalidError{Field: "llm.min_output_tokens", Problem: "is stated without a model call", Bound: "leave it out, or state llm"}
+	}
 	if ask.LLM != nil {
 		if _, known := w.policy.Accounts[ask.Account]; !known {
 			// Before the estimate: an unknown account must not cost work.
@@ -275,10 +283,14 @@ func (w *work) countAsk(ctx context.Context, b *Broker, ask Ask, at time.Time) e
 		if err != nil {
 			return err
 		}
+		if err := checkLeast(ask.MinOutputTokens, &e); err != nil {
+			return err
+		}
 		counted, err := e.Amounts()
 		if err != nil {
 			return err
 		}
+		w.slopes, w.least = slopesOf(&e, asked), ask.MinOutputTokens
 		addMissing(asked, counted)
 		w.estimate = &e
 		w.pin(&e.Price)
@@ -323,6 +335,7 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	w.plan = p
 	w.token.ID = NewID(at)
 	w.token.Holds = p.holds
+	w.chooseOutput(b, at)
 	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
 	w.token.Retention = b.config.Retention
 	for i := range p.holds {
@@ -349,7 +362,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		request := ReserveRequest{
 			Account: w.token.Account, ID: w.token.ID, Holds: w.token.holds(),
 			Lease: w.token.Lease, Retention: w.token.Retention,
-			Key: w.key, Body: w.body, Token: w.raw, DryRun: w.dryRun,
+			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun,
 		}
 		if w.token.Charge {
 			request.Settle = w.settlement()
@@ -361,6 +374,9 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		b.metrics.reclaimed(answer.Reclaimed)
 		switch answer.Verdict {
 		case Granted:
+			if err := w.decide(b, answer.Decided); err != nil {
+				return Decision{}, err
+			}
 			if s := request.Settle; s != nil {
 				w.closed = Record{State: StateSettled, Rank: ledger.RankRefunded, Body: s.Body, Outcome: s.Outcome, ClosedAt: answer.Now}
 			} else if !w.dryRun {
@@ -410,6 +426,7 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 		PriceVersion: w.token.PriceVersion,
 		Holds:        w.token.shown(answer.Levels),
 		Now:          answer.Now,
+		MaxOutput:    w.token.maxOutput(),
 	}
 	if w.token.Charge {
 		g.State, g.Charged, g.ExpiresAt = StateSettled, w.token.Asked, time.Time{}
@@ -428,7 +445,7 @@ func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 	h := &w.token.Holds[answer.Refusal.Hold]
 	refused := &RefusedLimit{
 		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind,
-		Asked: h.Amount, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
+		Asked: answer.Refusal.Asked, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
 		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
 	}
 	if answer.Refusal.Hold < len(answer.Levels) {
@@ -447,17 +464,17 @@ func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 // replay answers a known idempotency key with the grant that it has, as it
 // stands now.
 func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
-	token, err := openToken(answer.Record.Token, b.Keys)
+	token, raw, err := openStored(answer.Record.Token, b.Keys)
 	if err != nil {
 		return Decision{}, fmt.Errorf("the reservation of this idempotency key can't be read: %w", err)
 	}
-	w.token, w.raw, w.closed = *token, answer.Record.Token, answer.Record
+	w.token, w.raw, w.closed = *token, raw, answer.Record
 	if answer.Record.State == StateHeld {
 		// The broker that granted it may be gone.
 		b.registry.granted(token.ID, w.raw, w.key, w.body, answer.Record.ExpiresAt)
 	}
 	g := &Grant{
-		Reservation:  tokenText(answer.Record.Token),
+		Reservation:  tokenText(raw),
 		ExpiresAt:    answer.Record.ExpiresAt,
 		State:        answer.Record.State,
 		Late:         answer.Record.Late,
@@ -465,6 +482,7 @@ func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
 		Degraded:     token.Degraded,
 		PriceVersion: token.PriceVersion,
 		Holds:        token.shown(answer.Levels),
+		MaxOutput:    token.maxOutput(),
 	}
 	if o, err := decodeOutcome(answer.Record.Outcome); err == nil {
 		g.Released = o.Unused
@@ -479,6 +497,13 @@ func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
 	record, err := b.Store.Lookup(ctx, w.token.Account, w.token.ID)
 	if err != nil || (record.State != StateHeld && !(w.token.Charge && record.State == StateSettled)) {
 		return Decision{}, false
+	}
+	if w.token.output() != nil {
+		token, raw, err := openStored(record.Token, b.Keys)
+		if err != nil {
+			return Decision{}, false
+		}
+		w.token, w.raw = *token, raw
 	}
 	w.closed = record
 	if record.State == StateHeld {
@@ -518,6 +543,7 @@ func (b *Broker) withoutEngine(ctx context.Context, w *work, cause error) (Decis
 		Degraded:     true,
 		PriceVersion: w.token.PriceVersion,
 		Holds:        w.token.shown(nil),
+		MaxOutput:    w.token.maxOutput(),
 	}}, nil
 }
 

@@ -23,6 +23,11 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 		return b.withoutEngine(ctx, w, err)
 	}
 	request.Holds = holds
+	if request.Output != nil {
+		for _, ticket := range tickets {
+			request.Output.Slopes[ticket.Hold] = Slope{}
+		}
+	}
 	answer, err := b.Store.Reserve(ctx, request)
 	if err != nil {
 		return b.withoutEngine(ctx, w, err)
@@ -30,12 +35,17 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 	if answer.Verdict != Granted && answer.Verdict != Refused {
 		return b.withoutEngine(ctx, w, fmt.Errorf("a dry run got verdict %d: %w", answer.Verdict, ErrUnavailable))
 	}
+	if answer.Verdict == Granted {
+		if err := w.decide(b, answer.Decided); err != nil {
+			return Decision{}, err
+		}
+	}
 	for i, ticket := range tickets {
 		h := &request.Holds[ticket.Hold]
 		asked := w.token.Holds[ticket.Hold].Amount
 		level := &answer.Levels[ticket.Hold]
 		level.Used, level.Remaining, level.ResetsAt, level.Seeded = rows[i].Used, h.Max-countable(rows[i].Used), h.Period.End, true
-		refusal := Refusal{Hold: ticket.Hold, Reason: QuotaExhausted, Remaining: level.Remaining, RetryAt: h.Period.End}
+		refusal := Refusal{Hold: ticket.Hold, Reason: QuotaExhausted, Asked: asked, Remaining: level.Remaining, RetryAt: h.Period.End}
 		switch {
 		case asked > h.Max:
 			refusal.Reason, refusal.RetryAt = ExceedsCapacity, time.Time{}

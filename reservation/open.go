@@ -47,13 +47,13 @@ func (b *Broker) OpenReservations(ctx context.Context, account, cursor string, m
 	of := OpenPageOf{Cursor: page.Cursor, Reservations: make([]Story, 0, len(page.Open))}
 	for i := range page.Open {
 		open := &page.Open[i]
-		token, err := openToken(open.Token, b.Keys)
+		token, raw, err := openStored(open.Token, b.Keys)
 		if err != nil || token.Account != account {
 			b.metrics.unreadable.Inc()
 			b.config.Logger.Error("an open reservation can't be read", "account", account, "reservation", open.ID.String(), "error", err)
 			continue
 		}
-		story := token.story(open.Token)
+		story := token.story(raw)
 		story.State, story.ExpiresAt = StateHeld, open.ExpiresAt
 		of.Reservations = append(of.Reservations, story)
 	}

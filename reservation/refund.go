@@ -109,6 +109,9 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, on
 		record.Body, record.Outcome, record.Late, record.ClosedAt = verdict.Body, verdict.Outcome, verdict.Late, verdict.ClosedAt
 	}
 	b.registry.closed(token.ID)
+	if !replayed && !usage.Unused && record.Body == body {
+		b.learn(token, reported)
+	}
 	if record.Body != body {
 		return Receipt{}, ErrConflict
 	}

@@ -162,7 +162,7 @@ func (s *Sweeper) finish(ctx context.Context, pending []Pending) error {
 
 func (s *Sweeper) finishOne(ctx context.Context, p Pending) error {
 	b := s.broker
-	token, closing, err := b.pendingClosing(p)
+	token, raw, closing, err := b.pendingClosing(p)
 	if err != nil {
 		b.metrics.unreadable.Inc()
 		b.config.Logger.Error("a closing that waits for the ledger can't be read", "account", p.Account, "reservation", p.ID.String(), "error", err)
@@ -179,7 +179,7 @@ func (s *Sweeper) finishOne(ctx context.Context, p Pending) error {
 		return err
 	}
 	b.observe(verdicts[0].Usage)
-	job := confirmation{token: token, raw: p.Record.Token, verdict: verdicts[0]}
+	job := confirmation{token: token, raw: raw, verdict: verdicts[0]}
 	if !b.confirms.confirm(ctx, job) {
 		return errors.New("the engine did not take a confirmation")
 	}
@@ -187,11 +187,10 @@ func (s *Sweeper) finishOne(ctx context.Context, p Pending) error {
 	return nil
 }
 
-func (b *Broker) pendingClosing(pending Pending) (*reservationToken, ledger.Closing, error) {
-	token, err := openToken(pending.Record.Token, b.Keys)
-	if err != nil {
-		return nil, ledger.Closing{}, err
+func (b *Broker) pendingClosing(pending Pending) (token *reservationToken, raw []byte, closing ledger.Closing, err error) {
+	if token, raw, err = openStored(pending.Record.Token, b.Keys); err != nil {
+		return nil, nil, ledger.Closing{}, err
 	}
-	closing, err := token.closingOf(pending.Record)
-	return token, closing, err
+	closing, err = token.closingOf(pending.Record)
+	return token, raw, closing, err
 }

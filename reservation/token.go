@@ -29,12 +29,20 @@ type TokenKeys interface {
 var errBadToken = errors.New("not a reservation id of this broker")
 
 const (
-	tokenVersion  = 3
+	tokenVersion  = 4
+	withoutOutput = 3 // the last version that knew nothing of the call's output
 	oldestToken   = 1 // still opened; its quotas are not soft
 	sixClasses    = 2 // the last version whose prices had six classes of tokens and nothing else
 	tokenMACBytes = 16
 	tokenHeader   = 1 + 2 // version, key id
+
+	// tokenUndecided marks the version of a token that leaves a choice to the
+	// engine. Only an engine has such a token: callers get it decided.
+	tokenUndecided = 0x80
 )
+
+// tokenKeyID is the key that a token was sealed with.
+func tokenKeyID(raw []byte) uint16 { return binary.BigEndian.Uint16(raw[1:3]) }
 
 // MaxTokenText is the longest reservation id that a caller may send.
 var MaxTokenText = base64.RawURLEncoding.EncodedLen(MaxTokenBytes)
@@ -74,6 +82,7 @@ type reservationToken struct {
 	Labels       map[string]string
 	Asked        quota.Amounts
 	Holds        []plannedHold
+	Output       *callOutput // nil without a model call whose output is bounded
 }
 
 func (t *reservationToken) holds() []Hold {
@@ -87,8 +96,17 @@ func (t *reservationToken) holds() []Hold {
 // seal encodes and signs a token. It fails only when the token is too long.
 func (t *reservationToken) seal(keys TokenKeys) ([]byte, error) {
 	keyID, key := keys.Current()
+	return t.sealWith(keyID, key)
+}
+
+func (t *reservationToken) sealWith(keyID uint16, key []byte) ([]byte, error) {
 	b := make([]byte, 0, 512)
-	b = append(b, tokenVersion)
+	version, longest := byte(tokenVersion), MaxTokenBytes
+	if t.output() != nil {
+		// What the engine appends must fit too.
+		version, longest = version|tokenUndecided, MaxTokenBytes-decidedDigits-len(t.Holds)-1
+	}
+	b = append(b, version)
 	b = binary.BigEndian.AppendUint16(b, keyID)
 	b = append(b, t.ID[:]...)
 	b = msgp.AppendString(b, t.Account)
@@ -109,11 +127,12 @@ func (t *reservationToken) seal(keys TokenKeys) ([]byte, error) {
 	for i := range t.Holds {
 		b = appendHold(b, &t.Holds[i])
 	}
-	if len(b)+tokenMACBytes > MaxTokenBytes {
+	b = appendOutput(b, t.Output)
+	if len(b)+tokenMACBytes > longest {
 		return nil, &InvalidError{
 			Field:   "labels",
 			Problem: fmt.Sprintf("labels and limits take %d bytes together", len(b)+tokenMACBytes),
-			Bound:   fmt.Sprintf("at most %d bytes", MaxTokenBytes),
+			Bound:   fmt.Sprintf("at most %d bytes", longest),
 		}
 	}
 	return append(b, tokenMAC(key, b)...), nil
@@ -143,10 +162,22 @@ func openTokenText(text string, keys TokenKeys) (*reservationToken, []byte, erro
 
 // openToken decodes and verifies the binary form.
 func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
-	if len(raw) < tokenHeader+len(ID{})+tokenMACBytes || len(raw) > MaxTokenBytes || raw[0] < oldestToken || raw[0] > tokenVersion {
+	if len(raw) > 0 && raw[0]&tokenUndecided != 0 {
 		return nil, errBadToken
 	}
-	key, ok := keys.ByID(binary.BigEndian.Uint16(raw[1:3]))
+	return readToken(raw, keys)
+}
+
+// readToken is openToken for a token that may leave a choice to the engine.
+func readToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
+	if len(raw) < tokenHeader+len(ID{})+tokenMACBytes || len(raw) > MaxTokenBytes {
+		return nil, errBadToken
+	}
+	version, undecided := raw[0]&^tokenUndecided, raw[0]&tokenUndecided != 0
+	if version < oldestToken || version > tokenVersion || undecided && version <= withoutOutput {
+		return nil, errBadToken
+	}
+	key, ok := keys.ByID(tokenKeyID(raw))
 	if !ok {
 		return nil, errBadToken
 	}
@@ -164,7 +195,7 @@ func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 	t.Charge = r.boolean()
 	t.TotalsPeriod = r.text()
 	t.PriceVersion = r.text()
-	if t.Price = r.price(raw[0]); t.Price != nil {
+	if t.Price = r.price(version); t.Price != nil {
 		t.Price.Version = t.PriceVersion
 	}
 	if n := r.length(quota.MaxLabels); n > 0 {
@@ -177,7 +208,13 @@ func openToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 	t.Asked = r.amounts()
 	t.Holds = make([]plannedHold, r.length(MaxHolds))
 	for i := range t.Holds {
-		t.Holds[i] = r.hold(raw[0])
+		t.Holds[i] = r.hold(version)
+	}
+	if version > withoutOutput {
+		t.Output = r.output(undecided)
+	}
+	if undecided && (t.Output == nil || len(t.Output.Choice.Tolerances) != len(t.Holds)) {
+		return nil, errBadToken
 	}
 	if r.err != nil || len(r.rest) != 0 {
 		// Signed by us and yet unreadable: another version's encoding under
@@ -202,6 +239,7 @@ func appendHold(b []byte, h *plannedHold) []byte {
 		b = msgp.AppendInt64(b, int64(h.Bucket.Capacity))
 		b = msgp.AppendInt64(b, int64(h.Bucket.Refill))
 		b = msgp.AppendInt64(b, h.Bucket.PerMicros)
+		b = msgp.AppendInt64(b, int64(h.Risk))
 	case quota.KindQuota:
 		b = msgp.AppendInt64(b, int64(h.Max))
 		b = msgp.AppendString(b, h.Period.Key)
@@ -230,6 +268,9 @@ func (r *reader) hold(version byte) plannedHold {
 		h.Bucket.Capacity = quota.Amount(r.integer())
 		h.Bucket.Refill = quota.Amount(r.integer())
 		h.Bucket.PerMicros = r.integer()
+		if version > withoutOutput {
+			h.Risk = quota.Amount(r.integer())
+		}
 	case quota.KindQuota:
 		h.Max = quota.Amount(r.integer())
 		h.Period.Key = r.text()

@@ -18,7 +18,7 @@ type wordList struct {
 }
 
 var (
-	commonWords = []string{"per", "match", "costs", "when_down", "on_expiry", "hold"}
+	commonWords = []string{"per", "match", "costs", "when_down", "on_expiry", "hold", "tolerance"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
 	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max"}, commonWords...), ""}
@@ -96,7 +96,17 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 		limit.AlertAt = r.percents(field)
 	}
 	if field, stated := fields["hold"]; stated {
-		r.word(field, []string{"worst_case"}, []string{"forecast"})
+		word, _ := r.word(field, []string{string(quota.HoldWorstCase), string(quota.HoldForecast)}, nil)
+		if word == string(quota.HoldForecast) { // the other is the default
+			limit.Hold = quota.HoldForecast
+		}
+	}
+	if field, stated := fields["tolerance"]; stated {
+		var ok bool
+		// The domain would take a stated 0 for unstated.
+		if limit.Tolerance, ok = r.amount(field, limit.Meter); ok && limit.Tolerance == 0 {
+			r.fault(field.token, field.path, "0 is not between 1 and %d; leave hold and tolerance out to hold the worst case", quota.MaxAmount)
+		}
 	}
 	return limit, places, true
 }

@@ -180,6 +180,12 @@ func flowLimit(limit quota.Limit, named bool) string {
 	if limit.OnExpiry != "" {
 		fields.add("on_expiry", scalar(string(limit.OnExpiry)))
 	}
+	if limit.Hold != "" {
+		fields.add("hold", scalar(string(limit.Hold)))
+	}
+	if limit.Tolerance != 0 {
+		fields.add("tolerance", quota.FormatAmount(limit.Meter, limit.Tolerance))
+	}
 	return fields.String()
 }
 

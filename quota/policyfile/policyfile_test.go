@@ -102,7 +102,7 @@ func TestFullFile(t *testing.T) {
 			{Name: "free"},
 			{Name: "pro", Limits: []quota.Limit{
 				{Name: "requests", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 600, Every: time.Minute}, Per: []string{"account"}},
-				{Name: "tokens", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 200_000, Every: time.Minute}, Burst: 60_000, Per: []string{"account", "model"}, WhenDown: quota.DownOpen},
+				{Name: "tokens", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 200_000, Every: time.Minute}, Burst: 60_000, Per: []string{"account", "model"}, WhenDown: quota.DownOpen, Hold: quota.HoldForecast, Tolerance: 30_000},
 				{Name: "in-flight", Meter: "in_flight", Kind: quota.KindSlots, Max: 20, Per: []string{"account"}, Match: match{"route": {"slow"}}},
 				{Name: "money", Meter: "cost", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 5_000_000_000, Every: time.Minute}, Per: []string{"key"}},
 				{Name: "points", Meter: "points", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 30 * time.Second}, Burst: 1_000_000,
@@ -154,7 +154,7 @@ const design = `plans:
     limits:
       - {name: requests, meter: requests, rate: 600/min, per: [account]}
       - {name: tokens, meter: tokens, rate: 200000/min, burst: 60000, per: [account, model],
-         hold: forecast, when_down: local}
+         hold: forecast, tolerance: 30000, when_down: local}
       - {name: in-flight, meter: in_flight, max: 20, per: [account], match: {route: slow}}
       - {name: new-rule, meter: cost, rate: $5/min, per: [key], mode: shadow}
     quotas:
@@ -172,7 +172,6 @@ func TestDesignExampleRefusedByName(t *testing.T) {
 		t.Fatal("words that are not built were accepted")
 	}
 	want := []string{
-		`line 6: plans.pro.limits[1].hold: forecast is not supported by this version; write worst_case`,
 		`line 6: plans.pro.limits[1].when_down: local is not supported by this version; write closed or open`,
 		`line 8: plans.pro.limits[3].mode: shadow is not supported by this version; leave it out; the limit is enforced`,
 		`line 13: pools.openai-org.keep_for: it is not supported by this version; leave it out; calls of every priority share the limit`,
@@ -184,7 +183,7 @@ func TestDesignExampleRefusedByName(t *testing.T) {
 
 func TestDesignExampleWithoutThem(t *testing.T) {
 	text := strings.NewReplacer(
-		"hold: forecast, when_down: local", "hold: worst_case",
+		", when_down: local", "",
 		", mode: shadow", "",
 		", keep_for: {interactive: 20%}", "",
 	).Replace(design)

@@ -117,6 +117,9 @@ func limitFields(prefix string, l quota.Limit) []field {
 		fields = append(fields, field{fmt.Sprintf("costs[%d]", i), fmt.Sprintf("%s weighs %d", writeMatch(rule.Match), rule.Weight)})
 	}
 	fields = append(fields, field{"when_down", string(l.WhenDown)}, field{"on_expiry", string(l.OnExpiry)})
+	if l.Hold == quota.HoldForecast {
+		fields = append(fields, field{"hold", string(l.Hold)}, field{"tolerance", quota.FormatAmount(l.Meter, l.Tolerance)})
+	}
 	for i := range fields {
 		fields[i].path = prefix + fields[i].path
 	}

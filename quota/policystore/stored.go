@@ -64,20 +64,22 @@ type storedPrice struct {
 }
 
 type storedLimit struct {
-	Name     string              `json:"name"`
-	Kind     string              `json:"kind"`
-	Meter    quota.Meter         `json:"meter"`
-	Rate     *storedRate         `json:"rate,omitempty"`
-	Burst    quota.Amount        `json:"burst,omitempty"`
-	Max      quota.Amount        `json:"max,omitempty"`
-	Period   quota.PeriodUnit    `json:"period,omitempty"`
-	Per      []string            `json:"per,omitempty"`
-	Match    map[string][]string `json:"match,omitempty"`
-	Costs    []storedCost        `json:"costs,omitempty"`
-	WhenDown quota.DownRule      `json:"when_down"`
-	OnExpiry quota.ExpiryRule    `json:"on_expiry"`
-	Soft     bool                `json:"soft,omitempty"`
-	AlertAt  []int               `json:"alert_at,omitempty"` // percents
+	Name      string              `json:"name"`
+	Kind      string              `json:"kind"`
+	Meter     quota.Meter         `json:"meter"`
+	Rate      *storedRate         `json:"rate,omitempty"`
+	Burst     quota.Amount        `json:"burst,omitempty"`
+	Max       quota.Amount        `json:"max,omitempty"`
+	Period    quota.PeriodUnit    `json:"period,omitempty"`
+	Per       []string            `json:"per,omitempty"`
+	Match     map[string][]string `json:"match,omitempty"`
+	Costs     []storedCost        `json:"costs,omitempty"`
+	WhenDown  quota.DownRule      `json:"when_down"`
+	OnExpiry  quota.ExpiryRule    `json:"on_expiry"`
+	Hold      quota.HoldRule      `json:"hold,omitempty"`
+	Tolerance quota.Amount        `json:"tolerance,omitempty"`
+	Soft      bool                `json:"soft,omitempty"`
+	AlertAt   []int               `json:"alert_at,omitempty"` // percents
 }
 
 type storedRate struct {
@@ -170,7 +172,7 @@ func encodeLimits(limits []quota.Limit) []storedLimit {
 func encodeLimit(l quota.Limit) storedLimit {
 	stored := storedLimit{
 		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, Max: l.Max, Period: l.Period,
-		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Soft: l.Soft, AlertAt: l.AlertAt,
+		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Hold: l.Hold, Tolerance: l.Tolerance, Soft: l.Soft, AlertAt: l.AlertAt,
 	}
 	if l.Rate != (quota.Rate{}) {
 		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
@@ -285,7 +287,7 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 	}
 	limit := quota.Limit{
 		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, Max: s.Max, Period: s.Period,
-		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Soft: s.Soft, AlertAt: s.AlertAt,
+		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Hold: s.Hold, Tolerance: s.Tolerance, Soft: s.Soft, AlertAt: s.AlertAt,
 	}
 	if s.Rate != nil {
 		const most = int64(quota.MaxEvery / time.Microsecond)

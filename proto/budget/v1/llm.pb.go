@@ -64,9 +64,15 @@ type LlmCall struct {
 	// How many choices the model generates from the one prompt; each may use
 	// max_output_tokens. 1 to 128. Absent: the number in provider_request, else
 	// 1.
-	N             *int32 `protobuf:"varint,8,opt,name=n,proto3,oneof" json:"n,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	N *int32 `protobuf:"varint,8,opt,name=n,proto3,oneof" json:"n,omitempty"`
+	// The fewest output tokens, for each choice, that are worth a grant: 0 to what
+	// max_output_tokens comes to. With it Reserve grants the largest
+	// max_output_tokens from here to there that fits every limit at the present
+	// price, and says so in granted_max_output_tokens; a refusal is for this many.
+	// Absent: all or nothing. Estimate does not look at it.
+	MinOutputTokens *int64 `protobuf:"varint,9,opt,name=min_output_tokens,json=minOutputTokens,proto3,oneof" json:"min_output_tokens,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LlmCall) Reset() {
@@ -151,6 +157,13 @@ func (x *LlmCall) GetMaxOutputTokens() int64 {
 func (x *LlmCall) GetN() int32 {
 	if x != nil && x.N != nil {
 		return *x.N
+	}
+	return 0
+}
+
+func (x *LlmCall) GetMinOutputTokens() int64 {
+	if x != nil && x.MinOutputTokens != nil {
+		return *x.MinOutputTokens
 	}
 	return 0
 }
@@ -541,7 +554,7 @@ var File_budget_v1_llm_proto protoreflect.FileDescriptor
 
 const file_budget_v1_llm_proto_rawDesc = "" +
 	"\n" +
-	"\x13budget/v1/llm.proto\x12\tbudget.v1\x1a\x1cgoogle/protobuf/struct.proto\"\xf3\x02\n" +
+	"\x13budget/v1/llm.proto\x12\tbudget.v1\x1a\x1cgoogle/protobuf/struct.proto\"\xba\x03\n" +
 	"\aLlmCall\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1b\n" +
 	"\x06prompt\x18\x02 \x01(\tH\x00R\x06prompt\x88\x01\x01\x121\n" +
@@ -550,11 +563,13 @@ const file_budget_v1_llm_proto_rawDesc = "" +
 	"\bprovider\x18\x05 \x01(\tR\bprovider\x12&\n" +
 	"\finput_tokens\x18\x06 \x01(\x03H\x01R\vinputTokens\x88\x01\x01\x12/\n" +
 	"\x11max_output_tokens\x18\a \x01(\x03H\x02R\x0fmaxOutputTokens\x88\x01\x01\x12\x11\n" +
-	"\x01n\x18\b \x01(\x05H\x03R\x01n\x88\x01\x01B\t\n" +
+	"\x01n\x18\b \x01(\x05H\x03R\x01n\x88\x01\x01\x12/\n" +
+	"\x11min_output_tokens\x18\t \x01(\x03H\x04R\x0fminOutputTokens\x88\x01\x01B\t\n" +
 	"\a_promptB\x0f\n" +
 	"\r_input_tokensB\x14\n" +
 	"\x12_max_output_tokensB\x04\n" +
-	"\x02_n\"N\n" +
+	"\x02_nB\x14\n" +
+	"\x12_min_output_tokens\"N\n" +
 	"\n" +
 	"LlmMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +

@@ -299,9 +299,14 @@ type ReserveResponse struct {
 	PriceVersion string `protobuf:"bytes,7,opt,name=price_version,json=priceVersion,proto3" json:"price_version,omitempty"`
 	// What the broker worked out from llm. Absent: the call had no llm, or the
 	// grant is replayed.
-	Estimate      *CallEstimate `protobuf:"bytes,8,opt,name=estimate,proto3" json:"estimate,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Estimate *CallEstimate `protobuf:"bytes,8,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	// The output tokens, for each of the n choices, that the reservation is for:
+	// give it to the model as its bound. It is less than what was asked for only
+	// where llm states min_output_tokens. 0: the call had no llm, or one without
+	// output.
+	GrantedMaxOutputTokens int64 `protobuf:"varint,9,opt,name=granted_max_output_tokens,json=grantedMaxOutputTokens,proto3" json:"granted_max_output_tokens,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *ReserveResponse) Reset() {
@@ -388,6 +393,13 @@ func (x *ReserveResponse) GetEstimate() *CallEstimate {
 		return x.Estimate
 	}
 	return nil
+}
+
+func (x *ReserveResponse) GetGrantedMaxOutputTokens() int64 {
+	if x != nil {
+		return x.GrantedMaxOutputTokens
+	}
+	return 0
 }
 
 // Hold is what a reservation has taken from one counter of one limit.
@@ -1324,7 +1336,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xdf\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9a\x03\n" +
 	"\x0fReserveResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x129\n" +
 	"\n" +
@@ -1334,7 +1346,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\breplayed\x18\x05 \x01(\bR\breplayed\x12\x1a\n" +
 	"\bdegraded\x18\x06 \x01(\bR\bdegraded\x12#\n" +
 	"\rprice_version\x18\a \x01(\tR\fpriceVersion\x123\n" +
-	"\bestimate\x18\b \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\"\xde\x01\n" +
+	"\bestimate\x18\b \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\x129\n" +
+	"\x19granted_max_output_tokens\x18\t \x01(\x03R\x16grantedMaxOutputTokens\"\xde\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +

@@ -37,7 +37,7 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		if err != nil {
 			return nil, err
 		}
-		ask.LLM = &call
+		ask.LLM, ask.MinOutputTokens = &call, tokensIn(m.Llm.MinOutputTokens)
 	}
 	decision, err := s.broker.Reserve(ctx, ask)
 	if err != nil {
@@ -53,6 +53,8 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		Replayed:      grant.Replayed,
 		Degraded:      grant.Degraded,
 		PriceVersion:  grant.PriceVersion,
+
+		GrantedMaxOutputTokens: int64(grant.MaxOutput),
 	}
 	if !m.DryRun {
 		answer.ExpiresAt = timeOut(grant.ExpiresAt)
