@@ -18,7 +18,7 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 BUF  = $(GO) tool -modfile=../tools/go.mod buf
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean
+.PHONY: help run build test bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds
 
 help: ## this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -38,6 +38,9 @@ test: ## install what the tests need, then run those named RUN in PKG with the r
 bench: ## run the benchmarks named BENCH in PKG
 	.ci/install
 	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=1 -timeout=1h -p=1 $(PKG)
+
+lab-holds: ## print what each way of holding lets through on traces of model calls: docs/holds.md
+	$(GO) run ./test/lab/holds
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	.ci/fuzz $(FUZZTIME)

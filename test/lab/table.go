@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"fmt"
+	"io"
+)
+
+// Tolerances of the table, in buckets.
+var Tolerances = []float64{0, 0.25, 0.5, 1, 2, 4}
+
+// Table writes what every way of holding lets through, as Markdown: both traces,
+// two bounds, two buckets, and a forecast at each tolerance.
+func Table(out io.Writer, quantile float64) error {
+	fmt.Fprintln(out, "| trace | max_tokens | bucket | way | tolerance | tokens | requests | by forecast | overruns | excess |")
+	fmt.Fprintln(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, name := range []string{"code", "conv"} {
+		calls, from, err := Trace(name)
+		if err != nil {
+			return err
+		}
+		for _, most := range []int64{1024, 4096} {
+			for _, bucket := range []float64{10, 60} {
+				oracle, err := Run(calls, Setup{Way: Oracle, MaxTokens: most, Bucket: bucket})
+				if err != nil {
+					return err
+				}
+				setups := []Setup{{Way: Oracle}, {Way: Maximum}, {Way: After}, {Way: Worst}}
+				for _, tolerance := range Tolerances {
+					setups = append(setups, Setup{Way: Learned, Tolerance: tolerance, Quantile: quantile})
+				}
+				for _, s := range setups {
+					s.MaxTokens, s.Bucket = most, bucket
+					r, err := Run(calls, s)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintln(out, row(name+", "+from, s, r, oracle))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// row is one line of the table: tokens and requests as shares of the oracle's.
+func row(trace string, s Setup, r, oracle Result) string {
+	tolerance, forecast := "", ""
+	if s.Way == Learned {
+		tolerance, forecast = fmt.Sprint(s.Tolerance), fmt.Sprint(r.Forecast)
+	}
+	return fmt.Sprintf("| %s | %d | %.0f s | %s | %s | %.4f | %.4f | %s | %d | %+.3f |", trace, s.MaxTokens, s.Bucket, s.Way, tolerance,
+		r.TokenShare(oracle), r.RequestShare(oracle), forecast, r.Overruns, r.Excess)
+}
+
+// TokenShare is how much of what another let through in tokens.
+func (r Result) TokenShare(of Result) float64 { return float64(r.Tokens) / float64(of.Tokens) }
+
+// RequestShare is the same in requests.
+func (r Result) RequestShare(of Result) float64 { return float64(r.Requests) / float64(of.Requests) }
