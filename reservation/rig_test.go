@@ -236,6 +236,9 @@ func (r *rig) start(front ledger.Ledger) {
 	r.registry = prometheus.NewRegistry()
 	config := r.config
 	config.Now, config.Deadline, config.Registerer = r.clock.Now, 5*time.Second, r.registry
+	if config.LedgerDeadline == 0 {
+		config.LedgerDeadline = 30 * time.Second // the race detector makes SQLite many times slower
+	}
 	config.Logger = r.log()
 	parts := reservation.Parts{Store: r.engine, Ledger: front, Poster: r.ledger, Policies: r.policy, Estimator: oneEstimator(), Keys: oneKey, Observer: r.observer}
 	if r.parts != nil {
