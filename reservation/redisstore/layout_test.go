@@ -41,7 +41,11 @@ local function read_meta(raw)
   return unpack_all(open_value(raw))
 end
 local function write_meta(...) return close_value({...}) end
-local function read_bucket(raw) return unpack_all(open_value(raw)) end
+local function read_bucket(raw)
+  local t = open_value(raw)
+  t[7] = t[7] or 0 -- layout 1 leaves it out where it is 0
+  return unpack_all(t)
+end
 local function write_bucket(...) return close_value({...}) end
 local function read_key(raw) return unpack_all(open_value(raw)) end
 local function write_key(...) return close_value({...}) end
