@@ -127,6 +127,7 @@ func TestRedisFrozen(t *testing.T) {
 	f := startFleet(t, redis.URL(), faultsPolicy)
 	closed, open := f.client(t, 0, budget.WithMaxWait(0)), f.client(t, 1, budget.WithMaxWait(0))
 	reserveTokens(t, closed, "acme", 1)
+	overview(t, open, "lenient") // the key is known: this is about Redis
 	redis.Freeze()
 	var wg sync.WaitGroup
 	for range 50 {
