@@ -27,7 +27,8 @@ type atoms struct {
 const maxAtom = 1<<17 - 1
 
 // size returns the bytes of the part that begins at offset i of a text: those of
-// a character, or one. The text may begin and end in mid-character.
+// a character, or one. The text is UTF-8 that may begin and end in mid-character:
+// a window of a longer one.
 func (a *atoms) size(text string, i int) int {
 	b := text[i]
 	if b < 0xC2 {

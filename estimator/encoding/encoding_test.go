@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/pkoukk/tiktoken-go-loader/assets"
 	"pgregory.net/rapid"
@@ -67,23 +68,22 @@ func naive(v *vocabulary, piece string) int {
 	}
 }
 
-// pieceOf draws a piece of any bytes, as a window of a long piece has them:
-// characters, cut characters, and pieces of tokens.
+// pieceOf draws a piece as a window of a long piece has them: any characters, of
+// which the first and the last may be cut. A byte that is no part of a character
+// is U+FFFD before it is counted.
 func pieceOf(v *vocabulary, r *rand.Rand, size int) string {
 	var b strings.Builder
-	for b.Len() < size {
-		switch r.IntN(4) {
-		case 0:
+	for b.Len() < size+2*utf8.UTFMax {
+		if r.IntN(3) == 0 {
 			alphabet := alphabets[r.IntN(len(alphabets))]
 			b.WriteRune(alphabet[r.IntN(len(alphabet))])
-		case 1:
-			b.WriteByte(byte(r.IntN(256)))
-		default:
-			token := v.token(rank(r.IntN(len(v.ends))))
-			b.WriteString(token[r.IntN(len(token)):])
+			continue
 		}
+		token := v.token(rank(r.IntN(len(v.ends))))
+		b.WriteString(token[r.IntN(len(token)):])
 	}
-	return b.String()[:size]
+	from := r.IntN(utf8.UTFMax)
+	return string([]rune(b.String()))[from:][:size]
 }
 
 // Each way to merge gives what the definition does: characters as parts from
