@@ -46,12 +46,9 @@ func (t *tally) readAnthropic(body map[string]any) error {
 	}
 	for i, item := range messages {
 		field := at(requestField+".messages", i)
-		if err := t.item(field); err != nil {
+		message, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		message, err := asObject(item, field)
-		if err != nil || message == nil {
-			return invalid(field, "must be an object")
 		}
 		t.messages++
 		role, err := stringAt(message, field, "role")
@@ -71,12 +68,9 @@ func (t *tally) readAnthropic(body map[string]any) error {
 	}
 	for i, item := range tools {
 		field := at(requestField+".tools", i)
-		if err := t.item(field); err != nil {
+		tool, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		tool, err := asObject(item, field)
-		if err != nil || tool == nil {
-			return invalid(field, "must be an object")
 		}
 		kind, err := stringAt(tool, field, "type")
 		if err != nil {
@@ -115,12 +109,9 @@ func (t *tally) anthropicContent(field string, content any, depth int) error {
 		}
 		for i, item := range v {
 			field := at(field, i)
-			if err := t.item(field); err != nil {
+			block, err := t.object(field, item)
+			if err != nil {
 				return err
-			}
-			block, err := asObject(item, field)
-			if err != nil || block == nil {
-				return invalid(field, "must be an object")
 			}
 			if err := t.anthropicBlock(field, block, depth); err != nil {
 				return err

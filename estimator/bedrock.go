@@ -50,12 +50,9 @@ func (t *tally) readBedrock(body map[string]any) error {
 	}
 	for i, item := range messages {
 		field := at(requestField+".messages", i)
-		if err := t.item(field); err != nil {
+		message, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		message, err := asObject(item, field)
-		if err != nil || message == nil {
-			return invalid(field, "must be an object")
 		}
 		t.messages++
 		role, err := stringAt(message, field, "role")
@@ -90,12 +87,9 @@ func (t *tally) bedrockTools(body map[string]any) error {
 	}
 	for i, item := range tools {
 		field := at(requestField+".toolConfig.tools", i)
-		if err := t.item(field); err != nil {
+		tool, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		tool, err := asObject(item, field)
-		if err != nil || tool == nil {
-			return invalid(field, "must be an object")
 		}
 		for key, value := range tool {
 			switch key {
@@ -126,12 +120,9 @@ func (t *tally) bedrockContent(field string, blocks []any, depth int) error {
 	}
 	for i, item := range blocks {
 		field := at(field, i)
-		if err := t.item(field); err != nil {
+		block, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		block, err := asObject(item, field)
-		if err != nil || block == nil {
-			return invalid(field, "must be an object")
 		}
 		for key, value := range block {
 			if err := t.bedrockBlock(field+"."+key, key, value, depth); err != nil {

@@ -45,16 +45,7 @@ func pageRuleOf(m Model, detail string) (pageRule, bool) {
 		if geminiTiled(id) {
 			return pageRule{"gemini-pages", exactly(geminiTileTokens), 1000}, true
 		}
-		n := quota.Tokens(560)
-		switch strings.TrimPrefix(detail, geminiResolution) {
-		case "LOW":
-			n = 280
-		case "HIGH":
-			n = 1120
-		case "ULTRA_HIGH":
-			n = 2240
-		}
-		return pageRule{"gemini-pages", upTo(n), 1000}, true
+		return pageRule{"gemini-pages", geminiResolved(detail, 560), 1000}, true
 	case isOpenAI(m):
 		image := images.tokens(pixels{1024, 1325}, detail) // A4
 		anyImage := images.tokens(pixels{}, detail)

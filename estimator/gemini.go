@@ -80,9 +80,9 @@ func (t *tally) readGemini(body map[string]any) error {
 	}
 	for i, item := range contents {
 		field := at(requestField+".contents", i)
-		content, err := asObject(item, field)
-		if err != nil || content == nil {
-			return invalid(field, "must be an object")
+		content, err := mustObject(field, item)
+		if err != nil {
+			return err
 		}
 		if err := t.geminiContent(field, content, detail); err != nil {
 			return err
@@ -118,12 +118,9 @@ func (t *tally) geminiContent(field string, content map[string]any, detail strin
 	}
 	for i, item := range parts {
 		field := at(field+".parts", i)
-		if err := t.item(field); err != nil {
+		part, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		part, err := asObject(item, field)
-		if err != nil || part == nil {
-			return invalid(field, "must be an object")
 		}
 		detail, err := partResolution(field, part, detail)
 		if err != nil {
@@ -201,9 +198,9 @@ func partResolution(field string, part map[string]any, whole string) (string, er
 }
 
 func (t *tally) geminiTool(field string, value any) error {
-	tool, err := asObject(value, field)
-	if err != nil || tool == nil {
-		return invalid(field, "must be an object")
+	tool, err := mustObject(field, value)
+	if err != nil {
+		return err
 	}
 	for key := range tool {
 		if key != "functionDeclarations" && key != "function_declarations" {
@@ -215,12 +212,9 @@ func (t *tally) geminiTool(field string, value any) error {
 		}
 		for i, declaration := range declarations {
 			field := at(field+"."+key, i)
-			if err := t.item(field); err != nil {
+			function, err := t.object(field, declaration)
+			if err != nil {
 				return err
-			}
-			function, err := asObject(declaration, field)
-			if err != nil || function == nil {
-				return invalid(field, "must be an object")
 			}
 			if err := t.tool(field, function); err != nil {
 				return err

@@ -267,6 +267,22 @@ const geminiResolution = "MEDIA_RESOLUTION_"
 // Gemini 3.
 const geminiTileTokens = 258
 
+// geminiResolved is what an image or a page has at most at a media resolution,
+// and standard where none is asked for.
+func geminiResolved(detail string, standard quota.Tokens) Figures {
+	switch strings.TrimPrefix(detail, geminiResolution) {
+	case "LOW":
+		return upTo(280)
+	case "MEDIUM":
+		return upTo(560)
+	case "HIGH":
+		return upTo(1120)
+	case "ULTRA_HIGH":
+		return upTo(2240)
+	}
+	return upTo(standard)
+}
+
 // geminiImages: since Gemini 3 an image has at most 1,120 tokens (280 at low,
 // 560 at medium, 2,240 at ultra high resolution); before, it is cut into tiles
 // of 258 tokens.
@@ -275,16 +291,7 @@ func geminiImages(id string) imageRule {
 		return imageRule{method: "gemini-tiles", tokens: geminiTiles}
 	}
 	return imageRule{method: "gemini-resolution", tokens: func(_ pixels, detail string) Figures {
-		n := quota.Tokens(1120)
-		switch strings.TrimPrefix(detail, geminiResolution) {
-		case "LOW":
-			n = 280
-		case "MEDIUM":
-			n = 560
-		case "ULTRA_HIGH":
-			n = 2240
-		}
-		return upTo(n)
+		return geminiResolved(detail, 1120)
 	}}
 }
 

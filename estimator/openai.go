@@ -167,9 +167,9 @@ func (t *tally) numbers(n int) {
 func (t *tally) openAIMessages(field string, messages []any) error {
 	for i, item := range messages {
 		field := at(field, i)
-		message, err := asObject(item, field)
-		if err != nil || message == nil {
-			return invalid(field, "must be an object")
+		message, err := mustObject(field, item)
+		if err != nil {
+			return err
 		}
 		if err := t.openAIMessage(field, message); err != nil {
 			return err
@@ -231,12 +231,9 @@ func (t *tally) openAIContent(field string, content any) error {
 	case []any:
 		for i, item := range v {
 			field := at(field, i)
-			if err := t.item(field); err != nil {
+			part, err := t.object(field, item)
+			if err != nil {
 				return err
-			}
-			part, err := asObject(item, field)
-			if err != nil || part == nil {
-				return invalid(field, "must be an object")
 			}
 			kind, err := stringAt(part, field, "type")
 			if err != nil {
@@ -268,12 +265,9 @@ func (t *tally) openAIContent(field string, content any) error {
 func (t *tally) openAITools(field string, tools []any) error {
 	for i, item := range tools {
 		field := at(field, i)
-		if err := t.item(field); err != nil {
+		tool, err := t.object(field, item)
+		if err != nil {
 			return err
-		}
-		tool, err := asObject(item, field)
-		if err != nil || tool == nil {
-			return invalid(field, "must be an object")
 		}
 		kind, err := stringAt(tool, field, "type")
 		if err != nil {
@@ -329,9 +323,9 @@ func (t *tally) responsesInput(body map[string]any) error {
 }
 
 func (t *tally) responsesItem(field string, value any) error {
-	item, err := asObject(value, field)
-	if err != nil || item == nil {
-		return invalid(field, "must be an object")
+	item, err := mustObject(field, value)
+	if err != nil {
+		return err
 	}
 	kind, err := stringAt(item, field, "type")
 	if err != nil {

@@ -185,6 +185,14 @@ func (t *tally) item(field string) error {
 	return nil
 }
 
+// object counts an item of a list, which must be an object.
+func (t *tally) object(field string, item any) (map[string]any, error) {
+	if err := t.item(field); err != nil {
+		return nil, err
+	}
+	return mustObject(field, item)
+}
+
 // at returns the path of a list's item.
 func at(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
@@ -220,6 +228,15 @@ func asObject(value any, field string) (map[string]any, error) {
 	default:
 		return nil, invalid(field, "must be an object")
 	}
+}
+
+// mustObject is asObject for a value that may not be absent.
+func mustObject(field string, value any) (map[string]any, error) {
+	object, err := asObject(value, field)
+	if err == nil && object == nil {
+		err = invalid(field, "must be an object")
+	}
+	return object, err
 }
 
 func listAt(m map[string]any, field, key string) ([]any, error) {
