@@ -145,17 +145,23 @@ func parseSpan(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s is not a span; write us, ms, s, min, h or day, as in 600/min or 10/30s", quoteShort(text))
 }
 
+// ShowAmount writes an amount for people, in full: "$0.50" for cost, else plain
+// digits.
+func ShowAmount(meter Meter, amount Amount) string {
+	if meter == MeterCost {
+		return NanoUSD(amount).String()
+	}
+	return strconv.FormatInt(int64(amount), 10)
+}
+
 // FormatAmount writes an amount so that [ParseAmount] reads the same one back:
 // "$0.50" for cost, else "10M" for whole millions and plain digits for the
 // rest.
 func FormatAmount(meter Meter, amount Amount) string {
-	switch {
-	case meter == MeterCost:
-		return NanoUSD(amount).String()
-	case amount != 0 && amount%1_000_000 == 0:
+	if meter != MeterCost && amount != 0 && amount%1_000_000 == 0 {
 		return strconv.FormatInt(int64(amount/1_000_000), 10) + "M"
 	}
-	return strconv.FormatInt(int64(amount), 10)
+	return ShowAmount(meter, amount)
 }
 
 // FormatRate writes a rate so that [ParseRate] reads the same one back, with

@@ -3,7 +3,6 @@ package reservation
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -78,12 +77,7 @@ func (c *AuditedCounter) drift(gaps auditGaps) float64 {
 
 // describe puts what differs into words.
 func (c *AuditedCounter) describe(gaps auditGaps) string {
-	show := func(amount quota.Amount) string {
-		if c.Meter == quota.MeterCost {
-			return quota.NanoUSD(amount).String()
-		}
-		return strconv.FormatInt(int64(amount), 10)
-	}
+	show := func(amount quota.Amount) string { return quota.ShowAmount(c.Meter, amount) }
 	var parts []string
 	if gaps.has(gapEntries) {
 		parts = append(parts, fmt.Sprintf("the usage row says %s and its entries add up to %s", show(c.Row), show(c.Entries)))

@@ -73,7 +73,7 @@ func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool
 		whose += ", " + refusal.Scope
 	}
 	text := fmt.Sprintf("limit %s (%s): ", refusal.Limit, whose)
-	show := func(amount quota.Amount) string { return amountText(refusal.Meter, amount) }
+	show := func(amount quota.Amount) string { return quota.ShowAmount(refusal.Meter, amount) }
 	switch refusal.Reason {
 	case reservation.ExceedsCapacity:
 		return text + fmt.Sprintf("asked %s, and it never holds more than %s; waiting does not help, ask for less", show(refusal.Asked), show(refusal.Max))
@@ -88,13 +88,6 @@ func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool
 		return text + "; resets at " + refusal.RetryAt.UTC().Format(time.RFC3339)
 	}
 	return text + "; retry in " + waitText(refusal.RetryAt.Sub(refusal.Now))
-}
-
-func amountText(meter quota.Meter, amount quota.Amount) string {
-	if meter == quota.MeterCost {
-		return quota.NanoUSD(amount).String()
-	}
-	return strconv.FormatInt(int64(amount), 10)
 }
 
 // waitText rounds up: whoever waits so long does not come too early.
