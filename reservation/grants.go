@@ -1,7 +1,6 @@
 package reservation
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -153,21 +152,15 @@ func (k *GrantKeeper) looks(policy *quota.Policy, now time.Time) []grantLook {
 			add(account, quota.AgainAll)
 		}
 	}
-	looks := make([]grantLook, len(order))
-	for i, account := range order {
-		looks[i] = grantLook{account, again[account]}
+	looks := make([]grantLook, 0, len(order))
+	for _, failed := range [...]bool{false, true} {
+		for _, account := range order {
+			if k.failed[account] == failed {
+				looks = append(looks, grantLook{account, again[account]})
+			}
+		}
 	}
-	slices.SortStableFunc(looks, func(a, b grantLook) int {
-		return cmp.Compare(boolToInt(k.failed[a.account]), boolToInt(k.failed[b.account]))
-	})
 	return looks
-}
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // keepRound is what one look finds.
