@@ -2,7 +2,6 @@ package reservation_test
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/budgetd/budgetd/ledger/pgledger"
-	"github.com/budgetd/budgetd/migrations"
 	"github.com/budgetd/budgetd/reservation/redisstore"
 	"github.com/budgetd/budgetd/reservation/storetest"
 	"github.com/budgetd/budgetd/test/servers"
@@ -48,7 +46,7 @@ func newServerRig(tb testing.TB, policyYAML string, redisArgs ...string) *server
 	}
 	tb.Cleanup(func() { engine.Close() })
 	r.engine = &swappedStore{engine: engine}
-	r.pool, err = pgxpool.New(context.Background(), servers.FreshDatabaseFrom(tb, "ledger", migratePostgres))
+	r.pool, err = pgxpool.New(context.Background(), servers.MigratedDatabase(tb))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -60,14 +58,4 @@ func newServerRig(tb testing.TB, policyYAML string, redisArgs ...string) *server
 	r.ledger = &swappedLedger{Ledger: books}
 	r.start(r.ledger)
 	return r
-}
-
-func migratePostgres(dsn string) error {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = migrations.Up(context.Background(), db, migrations.Postgres)
-	return err
 }

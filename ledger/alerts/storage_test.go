@@ -1,7 +1,6 @@
 package alerts
 
 import (
-	"context"
 	"database/sql"
 	"path/filepath"
 	"strconv"
@@ -27,15 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.Stopping(m)) }
 func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, sqliteStores(t, 10*time.Second)) })
 	t.Run("postgres", func(t *testing.T) {
-		dsn := servers.FreshDatabaseFrom(t, "alerts", func(dsn string) error {
-			db, err := sql.Open("pgx", dsn)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			_, err = migrations.Up(context.Background(), db, migrations.Postgres)
-			return err
-		})
+		dsn := servers.MigratedDatabase(t)
 		test(t, func() *Store { return Open(opened(t, "pgx", dsn), Config{RowLocks: true}) })
 	})
 }

@@ -302,10 +302,7 @@ func TestTroubleIsUnavailable(t *testing.T) {
 // once when it is repeated.
 func TestServerIsKilled(t *testing.T) {
 	server := servers.NewPostgres(t)
-	if err := migrate(server.DSN()); err != nil {
-		t.Fatal(err)
-	}
-	l := open(t, database{server.DSN()}.pool(t, ""))
+	l := open(t, database{server.MigratedDatabase(t)}.pool(t, ""))
 	defer l.Close()
 	group, err := ledger.NewGroupCommitter(l, ledger.GroupConfig{})
 	if err != nil {

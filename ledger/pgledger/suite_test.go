@@ -2,7 +2,6 @@ package pgledger_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/ledgertest"
 	"github.com/budgetd/budgetd/ledger/pgledger"
-	"github.com/budgetd/budgetd/migrations"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/test/servers"
 )
@@ -36,17 +34,7 @@ type database struct{ dsn string }
 
 func fresh(tb testing.TB) database {
 	tb.Helper()
-	return database{servers.FreshDatabaseFrom(tb, "ledger", migrate)}
-}
-
-func migrate(dsn string) error {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = migrations.Up(context.Background(), db, migrations.Postgres)
-	return err
+	return database{servers.MigratedDatabase(tb)}
 }
 
 // start is the month in which the tests' engines are opened.

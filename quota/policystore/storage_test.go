@@ -1,7 +1,6 @@
 package policystore
 
 import (
-	"context"
 	"database/sql"
 	"path/filepath"
 	"sync"
@@ -38,15 +37,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *sql.DB)) {
 
 func postgres(t *testing.T) (open func() *sql.DB) {
 	t.Helper()
-	return opener(t, "pgx", servers.FreshDatabaseFrom(t, "policystore", func(dsn string) error {
-		db, err := sql.Open("pgx", dsn)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		_, err = migrations.Up(context.Background(), db, migrations.Postgres)
-		return err
-	}))
+	return opener(t, "pgx", servers.MigratedDatabase(t))
 }
 
 func opener(t testing.TB, driver, dsn string) func() *sql.DB {

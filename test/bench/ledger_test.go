@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/ledger/pgledger"
-	"github.com/budgetd/budgetd/migrations"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
@@ -31,7 +29,7 @@ func (b books) Append(ctx context.Context, closings []ledger.Closing) ([]ledger.
 
 func newBooks(b *testing.B) books {
 	b.Helper()
-	dsn := servers.FreshDatabaseFrom(b, "ledger", migrate)
+	dsn := servers.MigratedDatabase(b)
 	pool, err := pgxpool.New(b.Context(), dsn)
 	if err != nil {
 		b.Fatal(err)
@@ -48,16 +46,6 @@ func newBooks(b *testing.B) books {
 	}
 	b.Cleanup(func() { group.Close() })
 	return books{l, group, dsn}
-}
-
-func migrate(dsn string) error {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = migrations.Up(context.Background(), db, migrations.Postgres)
-	return err
 }
 
 // BenchmarkAppend measures Appends of one closing each from many goroutines,

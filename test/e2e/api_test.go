@@ -3,9 +3,7 @@ package e2e
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -17,15 +15,13 @@ import (
 // broker on Redis and PostgreSQL: every call of AdminService but
 // one and all of BudgetService, as operators make them.
 func TestAPIPageRunsAsPrinted(t *testing.T) {
-	_, file, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(file), "..", "..")
-	page := read(t, filepath.Join(root, "docs", "api.md"))
+	page := read(t, "docs", "api.md")
 	script := "set -eu\n"
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		script += block[1]
 	}
 	for _, service := range []struct{ name, file string }{{"AdminService", "admin.proto"}, {"BudgetService", "service.proto"}} {
-		definition := read(t, filepath.Join(root, "proto", "budget", "v1", service.file))
+		definition := read(t, "proto", "budget", "v1", service.file)
 		for _, rpc := range regexp.MustCompile(`rpc (\w+)\(\w+\) returns \((stream )?`).FindAllStringSubmatch(definition, -1) {
 			if call := service.name + "/" + rpc[1]; rpc[2] == "" && !strings.Contains(script, "call "+call+" ") {
 				t.Errorf("docs/api.md has no line for %s", call)
@@ -48,13 +44,4 @@ func TestAPIPageRunsAsPrinted(t *testing.T) {
 			t.Errorf("no answer has %s:\n%s", want, out)
 		}
 	}
-}
-
-func read(tb testing.TB, path string) string {
-	tb.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return string(text)
 }

@@ -80,7 +80,7 @@ func TestAuditCommand(t *testing.T) {
 	}
 	exec(`UPDATE usage SET used = used + 5 WHERE account = 'acme' AND limit_id LIKE 'spend.%'`)
 	audit(1, "the usage row says 45 and its entries add up to 40", "--json=false", "--repair")
-	page := read(t, filepath.Join("..", "..", "docs", "operations.md"))
+	page := read(t, "docs", "operations.md")
 	_, mending, found := strings.Cut(page, "```sql\n  UPDATE usage")
 	mending, _, _ = strings.Cut(mending, "AND period")
 	if !found {

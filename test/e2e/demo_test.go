@@ -4,10 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,12 +62,7 @@ func TestDemoWorkedExample(t *testing.T) {
 // TestReadmeCommands runs the commands of the README's first screen as they
 // are printed, against the demo broker.
 func TestReadmeCommands(t *testing.T) {
-	_, file, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := regexp.MustCompile(`(?s)curl -s localhost:8080/budget\.v1\.BudgetService/(\w+).*?-d '(.*?)'`).FindAllStringSubmatch(string(text), -1)
+	calls := regexp.MustCompile(`(?s)curl -s localhost:8080/budget\.v1\.BudgetService/(\w+).*?-d '(.*?)'`).FindAllStringSubmatch(read(t, "README.md"), -1)
 	if len(calls) < 2 || calls[0][1] != "Reserve" || calls[1][1] != "Refund" {
 		t.Fatalf("the README has no curl of Reserve followed by one of Refund: %q", calls)
 	}

@@ -1,32 +1,20 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"testing"
 )
 
 // TestDependenciesAreArguedFor: each module that go.mod requires directly has
 // its line in docs/dependencies.md, and nothing else has.
 func TestDependenciesAreArguedFor(t *testing.T) {
-	_, file, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(file), "..", "..")
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "dependencies.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod, page := read(t, "go.mod"), read(t, "docs", "dependencies.md")
 	required := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(mod, -1) {
 		required[line[1]] = true
 	}
 	argued := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^\| ([a-z][\w.-]*\.[a-z]+/\S+) \|`).FindAllStringSubmatch(string(page), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^\| ([a-z][\w.-]*\.[a-z]+/\S+) \|`).FindAllStringSubmatch(page, -1) {
 		argued[line[1]] = true
 	}
 	if len(required) == 0 || len(argued) == 0 {

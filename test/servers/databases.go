@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/budgetd/budgetd/migrations"
 )
 
 // Databases of tests are named budgetd_test_<run>_<what>. The run is this
@@ -45,6 +49,26 @@ func FreshDatabase(tb testing.TB) string {
 func FreshDatabaseFrom(tb testing.TB, name string, migrate func(dsn string) error) string {
 	tb.Helper()
 	return SharedPostgres(tb).FreshDatabaseFrom(tb, name, migrate)
+}
+
+// MigratedDatabase is [FreshDatabase] with the project's schema in it.
+func MigratedDatabase(tb testing.TB) string {
+	tb.Helper()
+	return SharedPostgres(tb).MigratedDatabase(tb)
+}
+
+// MigratedDatabase is the method form of the function [MigratedDatabase].
+func (pg *Postgres) MigratedDatabase(tb testing.TB) string {
+	tb.Helper()
+	return pg.FreshDatabaseFrom(tb, "migrated", func(dsn string) error {
+		db, err := sql.Open("pgx", dsn)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		_, err = migrations.Up(context.Background(), db, migrations.Postgres)
+		return err
+	})
 }
 
 // FreshDatabase makes an empty database for this test, drops it when the test
