@@ -46,7 +46,8 @@ const blockSize = 256
 // classTable finds the class of a code point in two steps: the number of its
 // block, and its place there. Most blocks are alike.
 type classTable struct {
-	ascii  [utf8.RuneSelf]class
+	byByte [256]class // of ASCII; 0 for a byte of a wider character
+	leads  [256]uint8 // 1 for a character of ASCII that may lead a word in o200k_base
 	blocks [(utf8.MaxRune + 1) / blockSize]uint16
 	kinds  [][blockSize]class
 }
@@ -87,7 +88,12 @@ func (t *classTable) read(text string) error {
 			of[c] = kind
 		}
 	}
-	copy(t.ascii[:], of)
+	copy(t.byByte[:utf8.RuneSelf], of)
+	for b, c := range t.byByte {
+		if c&(space|other) != 0 {
+			t.leads[b] = 1
+		}
+	}
 	kinds := map[[blockSize]class]uint16{}
 	for i := range t.blocks {
 		block := [blockSize]class(of[i*blockSize:])
@@ -105,9 +111,8 @@ func (t *classTable) read(text string) error {
 // at returns the class of the character at offset i and its bytes. The text
 // must be valid UTF-8, which saves the checks of utf8.DecodeRuneInString.
 func (t *classTable) at(text string, i int) (class, int) {
-	b := text[i]
-	if b < utf8.RuneSelf {
-		return t.ascii[b], 1
+	if c := t.byByte[text[i]]; c != 0 {
+		return c, 1
 	}
 	return t.wide(text, i)
 }
@@ -131,7 +136,15 @@ func (t *classTable) wide(text string, i int) (class, int) {
 // offset i.
 func span(text string, i int, of class) int {
 	for i < len(text) {
-		c, size := classes.at(text, i)
+		c := classes.byByte[text[i]]
+		if c&of != 0 {
+			i++
+			continue
+		}
+		if c != 0 {
+			break
+		}
+		c, size := classes.wide(text, i)
 		if c&of == 0 {
 			break
 		}

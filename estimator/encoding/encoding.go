@@ -84,11 +84,15 @@ func (c *Counter) count(text string, stop <-chan struct{}) (total int, ok bool) 
 	}
 	for i, poll := 0, pollBytes; i < len(text); {
 		end := c.next(text, i)
-		n, ok := c.countPiece(text[i:end], stop)
-		if !ok {
-			return 0, false
+		if c.words.has(text, i, end) {
+			total++
+		} else {
+			n, ok := c.countPiece(text[i:end], stop)
+			if !ok {
+				return 0, false
+			}
+			total += n
 		}
-		total += n
 		if i = end; i > poll {
 			if stopped(stop) {
 				return 0, false

@@ -1,5 +1,10 @@
 package encoding
 
+import (
+	"math/bits"
+	"unicode/utf8"
+)
+
 // A splitter returns the end of the piece that begins at offset i of a text of
 // valid UTF-8. Each is an ordered choice of alternatives as the published
 // pattern is, and looks at no character more than a fixed number of times, so
@@ -65,6 +70,13 @@ func nextCL100k(text string, i int) int {
 //	[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|
 //	\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 func nextO200k(text string, i int) int {
+	if end := plainWord(text, i); end > 0 {
+		return end
+	}
+	return nextPieceO200k(text, i)
+}
+
+func nextPieceO200k(text string, i int) int {
 	c, size := classes.at(text, i)
 	after := i + size
 	switch {
@@ -94,6 +106,51 @@ func nextO200k(text string, i int) int {
 		return end
 	}
 	return lines(text, i)
+}
+
+// plainWord is nextO200k for what most pieces are, eight bytes at a time: words
+// in lower case, or with a capital first, after at most one character of ASCII.
+// It returns 0 where it can't tell.
+func plainWord(text string, i int) int {
+	if i+9 > len(text) {
+		return 0
+	}
+	first := text[i]
+	if classes.byByte[first]&(space|other|upper|lower) == 0 {
+		return 0
+	}
+	rest := word64(text, i+1)
+	capital := 0 // 1 where the first is a lead and a capital follows it
+	if rest&0xFF-'A' < 26 {
+		capital = int(classes.leads[first])
+	}
+	n := lowerRun(rest | uint64(capital)*('a'-'A'))
+	if n <= capital {
+		return 0
+	}
+	end := i + 1 + n
+	if n == 8 {
+		end = span(text, end, lower|caseless|mark)
+		if end == len(text) {
+			return end
+		}
+	} else if text[end] >= utf8.RuneSelf {
+		return 0
+	}
+	if text[end] == '\'' {
+		return withContraction(text, end)
+	}
+	return end
+}
+
+// lowerRun returns how many of eight bytes, from the first, are letters of ASCII
+// in lower case. A byte without its highest bit is one if adding 0x1f sets that
+// bit and adding 5 does not.
+func lowerRun(bytes uint64) int {
+	const ones = 0x0101010101010101
+	low := bytes & (0x7f * ones)
+	letters := (low + 0x1f*ones) &^ (low + 5*ones) &^ bytes & (0x80 * ones)
+	return bits.TrailingZeros64(letters^(0x80*ones)) / 8
 }
 
 type wordKind int
