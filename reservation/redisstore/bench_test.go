@@ -59,16 +59,21 @@ func newBench(b *testing.B) *bench {
 	server := servers.NewRedis(b)
 	s := open(b, patient(b, server.URL()), Config{})
 	x := &bench{b, s, server.Client(b), benchPlan(time.Now())}
+	x.seed("acme")
+	return x
+}
+
+// seed gives an account's quota its counter.
+func (x *bench) seed(account string) {
 	ctx := context.Background()
-	answer, err := s.Reserve(ctx, x.ask("acme", time.Now()))
+	answer, err := x.s.Reserve(ctx, x.ask(account, time.Now()))
 	if err != nil || answer.Verdict != reservation.Unseeded {
-		b.Fatalf("verdict %d, error %v", answer.Verdict, err)
+		x.Fatalf("verdict %d, error %v", answer.Verdict, err)
 	}
 	spend := x.holds[5]
-	if ok, err := s.Seed(ctx, reservation.SeedRequest{Account: "acme", Counter: spend.Counter, Period: spend.Period, Ticket: answer.Tickets[0].Ticket}); err != nil || !ok {
-		b.Fatalf("seeded: %v, error %v", ok, err)
+	if ok, err := x.s.Seed(ctx, reservation.SeedRequest{Account: account, Counter: spend.Counter, Period: spend.Period, Ticket: answer.Tickets[0].Ticket}); err != nil || !ok {
+		x.Fatalf("seeded: %v, error %v", ok, err)
 	}
-	return x
 }
 
 func (x *bench) ask(account string, minted time.Time) reservation.ReserveRequest {
@@ -139,20 +144,21 @@ func (x *bench) run(commands []command) float64 {
 	return x.micros(len(commands))
 }
 
+// load gives a script to Redis and returns its digest.
+func (x *bench) load(text string) string {
+	digest, err := x.client.ScriptLoad(context.Background(), text).Result()
+	if err != nil {
+		x.Fatal(err)
+	}
+	return digest
+}
+
 // BenchmarkScripts compares, in one run and round by round, the time inside
 // Redis of Reserve and Refund (4 buckets, a slot and a quota, 1,000 of them open) with
 // a classic single token bucket and with a script that does nothing.
 func BenchmarkScripts(b *testing.B) {
 	x := newBench(b)
-	ctx := context.Background()
-	load := func(text string) string {
-		digest, err := x.client.ScriptLoad(ctx, text).Result()
-		if err != nil {
-			b.Fatal(err)
-		}
-		return digest
-	}
-	classic, nothing := load(classicBucket), load("return 1")
+	classic, nothing := x.load(classicBucket), x.load("return 1")
 	var times [4]samples
 	for b.Loop() {
 		var reserves, refunds, buckets, returns []command
@@ -177,6 +183,69 @@ func BenchmarkScripts(b *testing.B) {
 	b.ReportMetric(refund/bucket, "refund/classic")
 	b.ReportMetric(reserve/nop, "reserve/return1")
 	b.ReportMetric(0, "ns/op")
+}
+
+// output makes an ask choose between least and 1,000 tokens in its first bucket.
+func output(r reservation.ReserveRequest, least, forecast int64) reservation.ReserveRequest {
+	r.Holds = slices.Clone(r.Holds)
+	r.Holds[0].Amount = 1000
+	slopes := make([]reservation.Slope, len(r.Holds))
+	slopes[0] = reservation.Slope{PerToken: 1, Per: 1, Weight: 1, Tolerance: 1 << 30}
+	r.Output = &reservation.Output{Asked: 1000, Least: least, Forecast: forecast, Slopes: slopes}
+	return r
+}
+
+// BenchmarkHolds shows the time inside Redis of a Reserve by the way it holds its
+// output, round by round with a script that does nothing: the worst case, the
+// worst case in a bucket in which a forecast is open, the largest output that fits,
+// and a forecast. Scripts leave garbage that later ones clear away: each way has a
+// Redis of its own, and what comes before "return 1" is as in BenchmarkScripts.
+func BenchmarkHolds(b *testing.B) {
+	plain := func(r reservation.ReserveRequest) reservation.ReserveRequest { return r }
+	forecast := func(r reservation.ReserveRequest) reservation.ReserveRequest { return output(r, 1000, 100) }
+	for _, way := range []struct {
+		name   string
+		beside bool // a forecast is open
+		ask    func(reservation.ReserveRequest) reservation.ReserveRequest
+	}{
+		{"worst-case", false, plain},
+		{"worst-case-beside-forecast", true, plain},
+		{"largest-that-fits", false, func(r reservation.ReserveRequest) reservation.ReserveRequest { return output(r, 1, 1000) }},
+		{"forecast", false, forecast},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			x := newBench(b)
+			ctx := context.Background()
+			if way.beside {
+				open := forecast(x.ask("acme", time.Now()))
+				open.Lease = 24 * time.Hour
+				if answer, err := x.s.Reserve(ctx, open); err != nil || !slices.Contains(answer.Decided.Forecast, true) {
+					b.Fatalf("no forecast is held: %+v, error %v", answer, err)
+				}
+			}
+			classic, nothing := x.load(classicBucket), x.load("return 1")
+			var times, returns samples
+			for b.Loop() {
+				var reserves, refunds, buckets, nothings []command
+				now := time.Now()
+				for range benchDepth {
+					r := way.ask(x.ask("acme", now))
+					reserves = append(reserves, x.reserveCommand(r))
+					refunds = append(refunds, x.refundCommand(r))
+					buckets = append(buckets, command{classic, []string{"classic"}, nil})
+					nothings = append(nothings, command{nothing, []string{"classic"}, nil})
+				}
+				times = append(times, x.run(reserves))
+				x.run(refunds)
+				x.run(buckets)
+				returns = append(returns, x.run(nothings))
+			}
+			b.ReportMetric(times.median(), "reserve-us")
+			b.ReportMetric(returns.median(), "return1-us")
+			b.ReportMetric(times.median()/returns.median(), "reserve/return1")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
 
 // samples are times of one pipeline each. Their median is what a pipeline
