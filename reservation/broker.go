@@ -53,6 +53,9 @@ type Parts struct {
 	Observer Observer
 	// Alerts tells which alerts stand, for Overview. Nil: none are shown.
 	Alerts AlertReader
+	// Forecasts keeps what brokers learned of output lengths, for all of them and
+	// over a restart. Nil: this broker learns for itself and begins anew.
+	Forecasts forecast.Store
 }
 
 // Observer hears of usage rows of the ledger. It may hear of a row late, twice
@@ -160,7 +163,7 @@ func NewBroker(parts Parts, config Config) *Broker {
 	b.registry = newRegistry(b.config.Registered, b.metrics)
 	b.metrics.registered(b.config.Registerer, b.registry)
 	b.restores = newRestorer(b)
-	b.forecasts = forecast.New(forecast.Config{})
+	b.forecasts = forecast.New(forecast.Config{Shared: parts.Forecasts != nil})
 	b.told = newToldVersions()
 	b.late = newLateUses()
 	b.audited = &auditFindings{metrics: &b.metrics.audit, found: map[string]accountGaps{}}

@@ -29,6 +29,7 @@ type metrics struct {
 	seeds           prometheus.Counter
 	seedsFailed     prometheus.Counter
 	sweepsFailed    prometheus.Counter
+	sharesFailed    prometheus.Counter
 	unreadable      prometheus.Counter
 	refusedClosings prometheus.Counter
 	unregistered    prometheus.Counter
@@ -68,6 +69,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		seeds:           counter("seeds_total", "Quota counters that got their value from the ledger."),
 		seedsFailed:     counter("seeds_failed_total", "Quota counters that could not get their value from the ledger."),
 		sweepsFailed:    counter("sweeps_failed_total", "Sweeps that met an error."),
+		sharesFailed:    counter("forecast_shares_failed_total", "Tries to merge forecasts of output with other brokers' that the database did not take."),
 		unreadable:      counter("unreadable_total", "Records that could not be read back. Always 0 unless signing keys were lost."),
 		refusedClosings: counter("refused_closings_total", "Closings that the ledger refused for what they say. They are tried again; look at the log."),
 		unregistered:    counter("unregistered_total", "Open reservations that found the registry full and would not be brought back if the engine lost its data."),

@@ -1,6 +1,7 @@
 // Package forecast learns from settled calls how much output the next one will
 // use. It is pure: time is passed in, and the same observations in the same order
-// give the same forecasts.
+// give the same forecasts. Brokers may put together what they learned, in a
+// [Store]; whether forecasts were long enough each finds out for itself.
 //
 // Calls are alike when they share account, model, route and the power of two of
 // their output bound: a [Key]. Of each key it keeps the last [Samples] lengths. A
@@ -58,6 +59,7 @@ type Config struct {
 	Quantile float64       // above 0, below 1; DefaultQuantile unless set
 	HalfLife time.Duration // DefaultHalfLife unless set
 	Keys     int           // the most that are kept; the least recently used go. DefaultKeys unless set
+	Shared   bool          // Share is called now and then
 }
 
 // Learner is safe for concurrent use.
@@ -67,21 +69,17 @@ type Learner struct {
 	mu    sync.Mutex
 	cells map[Key]*list.Element
 	used  *list.List // of *cell, the most recently used first
-}
 
-// length is one settled call.
-type length struct {
-	tokens int64
-	cut    bool  // at its bound: at least tokens
-	at     int64 // microseconds since 1970
+	waiting map[Key]struct{} // to be merged with the store; at most Keys and maxAsked
 }
 
 type cell struct {
 	key     Key
-	lengths []length // a ring once it has Samples
+	lengths []Length // a ring once it has Samples
 	next    int
 	covered uint64 // rolling coverage, one bit a forecast, the latest lowest
 	tried   int    // bits in covered, to window
+	merged  int64  // when what others learned was taken over, in microseconds since 1970; 0 never
 }
 
 // New makes a Learner without memories.
@@ -95,7 +93,7 @@ func New(config Config) *Learner {
 	if config.Keys <= 0 {
 		config.Keys = DefaultKeys
 	}
-	return &Learner{config: config, cells: map[Key]*list.Element{}, used: list.New()}
+	return &Learner{config: config, cells: map[Key]*list.Element{}, used: list.New(), waiting: map[Key]struct{}{}}
 }
 
 // Forecast is how many output tokens a call with the bound most is expected to
@@ -105,10 +103,14 @@ func (l *Learner) Forecast(key Key, most int64, now time.Time) (tokens int64, ok
 	defer l.mu.Unlock()
 	element := l.cells[key]
 	if element == nil {
+		l.due(key)
 		return most, false
 	}
 	l.used.MoveToFront(element)
 	c := element.Value.(*cell)
+	if c.merged < now.Add(-ShareAge).UnixMicro() {
+		l.due(key)
+	}
 	if c.slipped(l.config.Quantile) {
 		return most, false
 	}
@@ -122,19 +124,7 @@ func (l *Learner) Observe(key Key, tokens int64, cut bool, now time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	element := l.cells[key]
-	if element == nil {
-		element = l.used.PushFront(&cell{key: key})
-		l.cells[key] = element
-		if l.used.Len() > l.config.Keys {
-			oldest := l.used.Back()
-			delete(l.cells, oldest.Value.(*cell).key)
-			l.used.Remove(oldest)
-		}
-	} else {
-		l.used.MoveToFront(element)
-	}
-	c := element.Value.(*cell)
+	c := l.cell(key)
 	// Coverage is of what would have been forecast, whether or not it was used: a
 	// key that fell back can recover.
 	if forecast, ok := c.rank(l.config, math.MaxInt64, now); ok {
@@ -144,13 +134,32 @@ func (l *Learner) Observe(key Key, tokens int64, cut bool, now time.Time) {
 		}
 		c.tried = min(c.tried+1, window)
 	}
-	next := length{tokens, cut, now.UnixMicro()}
+	next := Length{tokens, cut, now.UnixMicro()}
 	if len(c.lengths) < Samples {
 		c.lengths = append(c.lengths, next)
 	} else {
 		c.lengths[c.next] = next
 	}
 	c.next = (c.next + 1) % Samples
+	l.due(key)
+}
+
+// cell returns the cell of a key, the most recently used one now. l.mu is held.
+func (l *Learner) cell(key Key) *cell {
+	if element := l.cells[key]; element != nil {
+		l.used.MoveToFront(element)
+		return element.Value.(*cell)
+	}
+	c := &cell{key: key}
+	l.cells[key] = l.used.PushFront(c)
+	if l.used.Len() > l.config.Keys {
+		oldest := l.used.Back()
+		last := oldest.Value.(*cell).key
+		delete(l.cells, last)
+		delete(l.waiting, last)
+		l.used.Remove(oldest)
+	}
+	return c
 }
 
 // slipped says that coverage is more than three standard deviations below q.
@@ -172,12 +181,12 @@ func (c *cell) rank(config Config, most int64, now time.Time) (int64, bool) {
 	n, total := 0, 0.0
 	oldest := now.Add(-HalfLives * config.HalfLife).UnixMicro()
 	for _, length := range c.lengths {
-		if length.at < oldest {
+		if length.At < oldest {
 			continue
 		}
-		age := max(now.UnixMicro()-length.at, 0)
-		w := weighed{length.tokens, math.Exp2(-float64(age) / float64(config.HalfLife.Microseconds()))}
-		if length.cut {
+		age := max(now.UnixMicro()-length.At, 0)
+		w := weighed{length.Tokens, math.Exp2(-float64(age) / float64(config.HalfLife.Microseconds()))}
+		if length.Cut {
 			w.tokens = most
 		}
 		seen[n], total = w, total+w.weight

@@ -20,6 +20,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
+	"github.com/budgetd/budgetd/estimator/forecast/lengthstore"
 	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 )
@@ -200,6 +201,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	a.broker = reservation.NewBroker(reservation.Parts{
 		Store: engine, Ledger: books.ledger, Poster: books.poster, Policies: watcher, Estimator: counter, Keys: signing,
 		Observer: alerting.watcher, Alerts: alerting.store,
+		Forecasts: lengthstore.Open(stores.DB, lengthstore.Config{RowLocks: stores.pool != nil}),
 	}, reservation.Config{
 		Deadline:       c.Deadline,
 		LedgerDeadline: c.LedgerDeadline,
@@ -246,6 +248,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 	}
 	a.goOn(func() { reservation.NewSweeper(a.broker).Run(background) })
 	a.goOn(func() { a.auditor.Run(background) })
+	a.goOn(func() { a.broker.RunForecasts(background) })
 	a.runAlerts(background, alerting)
 	a.goOn(func() { reservation.NewGrantKeeper(a.broker, stores.Policies).Run(background) })
 	a.goOn(func() { _ = watcher.Run(background) }) // ends with the context's error

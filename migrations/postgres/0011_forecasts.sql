@@ -1,0 +1,13 @@
+-- What brokers learned of how long calls' outputs are. PostgreSQL and SQLite have
+-- the same columns with the same meaning; one implementation reads both.
+
+-- +goose Up
+
+-- One row for each kind of calls. It may be lost: then it is learned again.
+CREATE TABLE forecast_lengths (
+    id        TEXT COLLATE "C" PRIMARY KEY CHECK (octet_length(id) = 32), -- hash of account, model, route and bound
+    lengths   BYTEA NOT NULL CHECK (octet_length(lengths) <= 8192),       -- packed
+    newest_us BIGINT NOT NULL                                            -- the instant of the newest
+);
+
+CREATE INDEX forecast_lengths_by_age ON forecast_lengths (newest_us);
