@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/estimator/catalogue"
+	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -32,7 +33,7 @@ type Model struct {
 	ContextWindow quota.Tokens // 0: not known
 	MaxOutput     quota.Tokens // ceiling of one choice, reasoning included; 0: not known
 	Encoding      Encoding     // "": no public encoding; then Rule
-	Rule          Rule         // used when Encoding is ""
+	Rule          family.Rule  // used when Encoding is ""
 	Price         Price
 
 	later []laterPrice // in the order in which they begin
@@ -198,7 +199,7 @@ func newModel(provider string, m catalogue.Model, version string) (*Model, error
 		ContextWindow: quota.Tokens(m.ContextWindow),
 		MaxOutput:     quota.Tokens(m.MaxOutput),
 		Encoding:      encodingFor(m.ID),
-		Rule:          RuleFor(m.ID),
+		Rule:          family.Of(m.ID),
 	}
 	for i, from := range m.Prices {
 		price := newPrice(from)

@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"runtime"
 	"sync"
+
+	"github.com/budgetd/budgetd/estimator/encoding"
 )
 
 // counting is how an estimator counts texts: few at a time, and those that were
@@ -83,8 +85,9 @@ type countCache struct {
 }
 
 type countKey struct {
-	text [2]uint64
-	by   counter
+	text     [2]uint64
+	encoding *encoding.Counter
+	family   string // of the rule
 }
 
 func (c *countCache) init() {
@@ -97,7 +100,7 @@ func (c *countCache) key(by counter, text string) (countKey, bool) {
 	if len(text) < minKnownBytes {
 		return countKey{}, false
 	}
-	return countKey{[2]uint64{maphash.String(c.seeds[0], text), maphash.String(c.seeds[1], text)}, by}, true
+	return countKey{[2]uint64{maphash.String(c.seeds[0], text), maphash.String(c.seeds[1], text)}, by.encoding, by.rule.Family}, true
 }
 
 func (c *countCache) get(key countKey) (Figures, bool) {

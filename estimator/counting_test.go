@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/budgetd/budgetd/estimator/encoding"
+	"github.com/budgetd/budgetd/estimator/family"
 )
 
 // fill takes every place and returns what gives them back.
@@ -79,10 +80,16 @@ func TestKnownTextsAreNotCountedAgain(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for key, f := range e.counting.known.young {
-		if again, err := e.counting.figures(ended, key.by, text); err != nil || again != f {
+		by := counter{encoding: key.encoding}
+		for _, rule := range family.Rules() {
+			if rule.Family == key.family {
+				by.rule = rule
+			}
+		}
+		if again, err := e.counting.figures(ended, by, text); err != nil || again != f {
 			t.Errorf("a known text: %v, %v; want %v", again, err, f)
 		}
-		if _, err := e.counting.figures(ended, key.by, text+"x"); !errors.Is(err, ErrBusy) {
+		if _, err := e.counting.figures(ended, by, text+"x"); !errors.Is(err, ErrBusy) {
 			t.Errorf("another text: %v", err)
 		}
 	}

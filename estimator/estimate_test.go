@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -57,8 +58,8 @@ func TestEstimateOfOtherInputs(t *testing.T) {
 		{"the model's own maximum", Call{Model: "gpt-4o-mini", InputTokens: tokens(1)}, 1, 16384, "caller", false},
 		{"embedding: no output", Call{Model: "text-embedding-3-small", Prompt: "2 + 2 = 4"}, 7, 0, "tiktoken/cl100k_base", true},
 		{"completion: no message overhead", Call{Model: "gpt-3.5-turbo-instruct", Prompt: "2 + 2 = 4", MaxOutputTokens: tokens(1)}, 7, 1, "tiktoken/cl100k_base", true},
-		// "user" is one o200k_base token: ceil(2.2) and "Hi" likewise; 40 a request, 10 a message.
-		{"claude by rule", Call{Model: "claude-sonnet-4-5", Prompt: "Hi", MaxOutputTokens: tokens(1)}, 3 + 3 + 40 + 10, 1, "rule/claude", false},
+		// "user" is one o200k_base token: ceil(1.8) + 2, and "Hi" likewise; 40 a request, 10 a message.
+		{"claude by rule", Call{Model: "claude-sonnet-4-5", Prompt: "Hi", MaxOutputTokens: tokens(1)}, 4 + 4 + 40 + 10, 1, "rule/claude", false},
 	} {
 		got := estimate(t, e, tt.call)
 		if got.Input.Ceiling != tt.input || got.Output.Ceiling != tt.output || got.Method != tt.method || got.Exact != tt.exact {
@@ -137,6 +138,13 @@ func TestUnknownModel(t *testing.T) {
 func TestProviderRequests(t *testing.T) {
 	e := newEstimator(t, Config{})
 	count := func(encoding Encoding, text string) quota.Tokens { return quota.Tokens(mustCount(t, encoding, text)) }
+	bound := func(model, text string) quota.Tokens {
+		figures, err := Bound(family.Of(model), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return figures.Ceiling
+	}
 	const schema = `{"function":{"name":"f","parameters":{"type":"object"}},"type":"function"}`
 	for _, tt := range []struct {
 		name, provider, body string
@@ -166,15 +174,15 @@ func TestProviderRequests(t *testing.T) {
 		{"openai embeddings", "openai", `{"model":"text-embedding-3-small","input":["2 + 2 = 4",[1,2,3]]}`,
 			10, 0, 0},
 		{"anthropic", "anthropic", `{"model":"claude-sonnet-4-5-20250929","system":"Hi","messages":[{"role":"user","content":[{"type":"text","text":"Hi"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}],"max_tokens":7}`,
-			40 + 2*10 + 3 + 3 + 3 + 1600, 7, 1},
+			40 + 2*10 + 4 + 4 + 4 + 1600, 7, 1},
 		{"anthropic tool result", "anthropic", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"","content":[{"type":"text","text":"Hi"}]}]}],"max_tokens":7}`,
-			40 + 10 + 3 + 3 + (count(O200kBase, "tool_result ")*22+9)/10, 7, 0},
+			40 + 10 + 4 + 4 + bound("claude-sonnet-4-5", "tool_result "), 7, 0},
 		{"gemini", "gemini", `{"model":"models/gemini-2.5-flash","systemInstruction":{"parts":[{"text":"Hi"}]},"contents":[{"role":"user","parts":[{"text":"Hi"},{"inlineData":{"mimeType":"image/jpeg","data":"AAAA"}}]}],"generationConfig":{"maxOutputTokens":11,"candidateCount":2}}`,
-			40 + 2*10 + 3 + 3 + 3 + 24*258, 22, 1},
+			40 + 2*10 + 4 + 4 + 4 + 24*258, 22, 1},
 		{"gemini in snake case", "google", `{"model":"gemini-2.5-flash","system_instruction":{"parts":[{"text":"Hi"}]},"contents":[{"parts":[{"text":"Hi"}]}],"generation_config":{"max_output_tokens":11}}`,
-			40 + 2*10 + 3 + 3, 11, 0},
+			40 + 2*10 + 4 + 4, 11, 0},
 		{"the layout of the model's own provider", "", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"Hi"}],"max_tokens":7}`,
-			40 + 10 + 3 + 3, 7, 0},
+			40 + 10 + 4 + 4, 7, 0},
 	} {
 		got, err := e.Estimate(Call{Provider: tt.provider, ProviderRequest: parse(t, tt.body)}, anyDay)
 		if err != nil || got.Input.Ceiling != tt.input || got.Output.Ceiling != tt.output || got.Images() != tt.images {

@@ -62,14 +62,6 @@ type Part struct {
 	Method string
 }
 
-// figures makes three of the ceiling of a rule. Likely is what the text comes
-// to without the rule's factor. No fewer than the words of the text: pieces
-// between white space, across which no published tokenizer merges.
-func (r Rule) figures(text string, ceiling quota.Tokens) Figures {
-	likely := quota.Tokens(ceilDiv(int64(ceiling)*10, r.Tenths))
-	return Figures{min(words(text), likely), likely, ceiling}
-}
-
 // words counts the pieces of a text between ASCII white space.
 func words(text string) quota.Tokens {
 	n, inWord := 0, false

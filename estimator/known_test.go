@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/budgetd/budgetd/estimator/family"
 )
 
 // The Cookbook's example conversation, whose prompt tokens it compares with
@@ -108,26 +110,30 @@ func TestConcurrentEstimates(t *testing.T) {
 	wg.Wait()
 }
 
-func TestRule(t *testing.T) {
+// The rule of package family, on pieces of the real pre-tokenizer.
+func TestBound(t *testing.T) {
 	words := "The quick brown fox jumps over the lazy dog."
 	base := int64(mustCount(t, O200kBase, words))
 	for _, tt := range []struct {
 		name, model, text string
 		want              int64
 	}{
-		{"words at 1.5, rounded up", "llama-3.3-70b", words, (base*15 + 9) / 10},
-		{"words at 2.2, rounded up", "claude-sonnet-4-5", words, (base*22 + 9) / 10},
-		{"unnamed family at 2.2", "command-r", words, (base*22 + 9) / 10},
-		{"digits by the byte", "qwen3-32b", "1234567", 7},
-		{"wide digits by the byte", "qwen3-32b", "１２", 6},
-		{"one space is a word", "gemma-3", " ", 2},
-		{"runs of white space by the byte", "gemma-3", "     ", 5},
-		{"long pieces by the byte", "deepseek-chat", strings.Repeat("a", 33), 33},
+		{"words at 1.4 and a sign at 1.2, rounded up, and 2", "llama-3.3-70b", words, ((base-1)*14+12+9)/10 + 2},
+		{"words at 1.8 and a sign at 2.7, rounded up, and 2", "claude-sonnet-4-5", words, ((base-1)*18+10+9)/10 + 2}, // a sign is one byte
+		{"digits by the byte", "qwen3-32b", "1234567", 7 + 2},
+		{"digits by three", "deepseek-chat", "1234567", 3 + 2},
+		{"wide digits by the byte", "deepseek-chat", "１２", 6 + 2},
+		{"8 spaces a token", "gemma-3", strings.Repeat(" ", 17), 3 + 2},
+		{"other white space by the byte", "gemma-3", "\n\n\n", 3 + 2},
+		{"a row of one sign: 3 bytes a token", "deepseek-chat", strings.Repeat("=", 48), 16 + 2},
 		{"nothing", "llama", "", 0},
 	} {
-		got, err := RuleFor(tt.model).Count(tt.text)
-		if err != nil || int64(got) != tt.want {
-			t.Errorf("%s: %d, %v; want %d", tt.name, got, err, tt.want)
+		got, err := Bound(family.Of(tt.model), tt.text)
+		if err != nil || int64(got.Ceiling) != tt.want {
+			t.Errorf("%s: %d, %v; want %d", tt.name, got.Ceiling, err, tt.want)
+		}
+		if got.Floor > got.Expected || got.Expected > got.Ceiling {
+			t.Errorf("%s: %+v is not in order", tt.name, got)
 		}
 	}
 }

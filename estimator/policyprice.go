@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/estimator/catalogue"
+	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -37,7 +38,7 @@ func (e *Estimator) ModelAt(provider, model string, at time.Time) (Model, error)
 	case priced:
 		return Model{
 			Provider: stated.Provider, ID: stated.Model, Mode: ModeChat,
-			Encoding: encodingFor(stated.Model), Rule: RuleFor(stated.Model), Price: priceOf(stated, Model{}, c.search),
+			Encoding: encodingFor(stated.Model), Rule: family.Of(stated.Model), Price: priceOf(stated, Model{}, c.search),
 		}, nil
 	case known:
 		return m, nil
@@ -51,7 +52,7 @@ func (e *Estimator) ModelAt(provider, model string, at time.Time) (Model, error)
 		Base: complete(catalogue.Rates{"input": int64(e.unknown.Input), "output": int64(e.unknown.Output)}),
 	}
 	price.fillSearch(c.search)
-	return Model{ID: model, Mode: ModeChat, Encoding: encodingFor(model), Rule: RuleFor(model), Price: price}, nil
+	return Model{ID: model, Mode: ModeChat, Encoding: encodingFor(model), Rule: family.Of(model), Price: price}, nil
 }
 
 // policyPrice asks the policy for a model, of which the catalogue knows m.

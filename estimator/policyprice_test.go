@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -108,7 +109,7 @@ func TestEstimateAtAPolicyPrice(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// A conservative rule counts for a model without a public encoding.
-	if counted := estimate(t, e, Call{Provider: "acme", Model: "my-model", Prompt: "Hello", MaxOutputTokens: tokens(1)}); counted.Method != "rule/"+RuleFor("my-model").Family || counted.Input.Ceiling < 1 {
+	if counted := estimate(t, e, Call{Provider: "acme", Model: "my-model", Prompt: "Hello", MaxOutputTokens: tokens(1)}); counted.Method != "rule/"+family.Of("my-model").Family || counted.Input.Ceiling < 1 {
 		t.Errorf("counted %+v", counted)
 	}
 	// The catalogue's tiers are not the policy's.

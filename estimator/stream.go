@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -371,14 +372,14 @@ func (s *Stream) count() Figures {
 		}
 	}
 	rule := s.model.Rule
-	if rule.Tenths == 0 {
-		rule = RuleFor(s.model.ID)
+	if rule.Family == "" {
+		rule = family.Of(s.model.ID)
 	}
-	n, err := rule.Count(text)
+	figures, err := Bound(rule, text)
 	if err != nil {
 		return Figures{}
 	}
-	return rule.figures(text, n)
+	return figures
 }
 
 // Streamed says what was seen so far. It fails with a [CallError] when the

