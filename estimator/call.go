@@ -74,8 +74,13 @@ type Estimate struct {
 	OutputPrice PerMillion
 	CostRest    int64
 
-	Method   string   // how the text was counted: "caller", "tiktoken/<encoding>" or "rule/<family>"
+	Method   string   // how the text was counted: "caller", "tiktoken/<encoding>", "rule/<family>" or "rule/<family> learned"
 	Encoding Encoding // the encoding that counted; "" for the caller's own count
+
+	// RuleInput is the ceiling of the input by the rule as it is stated, before
+	// anything learned, for [Estimator.Learn]; 0 when the input is not by a rule
+	// alone, or too small to learn from.
+	RuleInput quota.Tokens
 
 	// Exact says that Input is a count by the model's own public encoding with
 	// documented overheads only, so that its three figures are one. Otherwise

@@ -20,7 +20,8 @@
 //   - "tiktoken/<encoding>": the model's own public encoding, in ordinary
 //     mode: text such as <|endoftext|> is text, never a special token.
 //   - "rule/<family>": a stated conservative rule for models whose tokenizer
-//     is not public ([Rule]).
+//     is not public (package family); "rule/<family> learned" where it was
+//     sharpened by settled calls ([Estimator.Learn]).
 //
 // On top come the overheads that the providers document (per message, per
 // name, per tool; overhead.go), and media by their providers' formulas: images

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/budgetd/budgetd/estimator/encoding"
+	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -51,8 +52,9 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Estimator estimates calls. Of itself it never changes but for [Estimator.Reprice],
-// and it is safe for concurrent use; it loads an encoding when a call first needs it.
+// Estimator estimates calls. Of itself it never changes, but by what [Estimator.Learn]
+// tells it and by [Estimator.Reprice], and it is safe for concurrent use; it loads an
+// encoding when a call first needs it.
 type Estimator struct {
 	catalogue    atomic.Pointer[Catalogue]
 	policy       func() *quota.Policy
@@ -61,6 +63,7 @@ type Estimator struct {
 	now          func() time.Time
 	metrics      *metrics
 	counting     *counting
+	learner      family.Learner // of models counted by a rule
 }
 
 // New returns an estimator, or an error that names the field of the config at
@@ -181,6 +184,7 @@ func (e *Estimator) estimate(ctx context.Context, call Call, at time.Time) (Esti
 	if err := out.input(call, model, t); err != nil {
 		return Estimate{}, err
 	}
+	e.applyLearned(&out, at)
 	if err := out.output(call, model, t); err != nil {
 		return Estimate{}, err
 	}

@@ -34,6 +34,10 @@ type Estimator interface {
 	// ModelAt finds a model of a provider ("" when unknown) and what it costs.
 	// The error wraps estimator.ErrUnknownModel.
 	ModelAt(provider, model string, at time.Time) (estimator.Model, error)
+	// Learn tells of a settled call whose input was counted by a rule, once: the
+	// provider and model of its price, the estimate's RuleInput, and the prompt
+	// tokens that the provider counted.
+	Learn(provider, model string, ruleInput, real quota.Tokens, at time.Time)
 }
 
 // Parts are what a Broker is made of. All are required but those that say what
@@ -296,6 +300,7 @@ func (w *work) countAsk(ctx context.Context, b *Broker, ask Ask, at time.Time) e
 		w.slopes, w.least = slopesOf(&e, asked), ask.MinOutputTokens
 		addMissing(asked, counted)
 		w.estimate = &e
+		w.token.RuleInput = e.RuleInput
 		w.pin(&e.Price)
 		labels = withModel(labels, ask.LLM.Model, e.Model, e.Provider)
 	}

@@ -105,8 +105,8 @@ func (t *reservationToken) forecastKey() forecast.Key {
 	return key
 }
 
-// learn lets the forecasts know what a call used.
-func (b *Broker) learn(t *reservationToken, r report) {
+// learnOutput lets the forecasts know what a call used.
+func (b *Broker) learnOutput(t *reservationToken, r report) {
 	if t.Output == nil || t.Output.Choices < 1 {
 		return
 	}

@@ -110,7 +110,8 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, on
 	}
 	b.registry.closed(token.ID)
 	if !replayed && !usage.Unused && record.Body == body {
-		b.learn(token, reported)
+		b.learnOutput(token, reported)
+		b.learnInput(token, reported, record.ClosedAt)
 	}
 	if record.Body != body {
 		return Receipt{}, ErrConflict
@@ -124,6 +125,16 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, on
 		receipt.Holds = token.shown(answer.Levels)
 	}
 	return receipt, nil
+}
+
+// learnInput tells the estimator what the provider counted where a rule had to.
+func (b *Broker) learnInput(token *reservationToken, reported report, at time.Time) {
+	if token.RuleInput == 0 || token.Price == nil || reported.use == nil {
+		return
+	}
+	if real, err := reported.use.Tokens.TotalInput(); err == nil {
+		b.Estimator.Learn(token.Price.Provider, token.Price.Model, token.RuleInput, real, at)
+	}
 }
 
 // settleInEngine asks the engine, and asks again with the holds when it lost

@@ -274,7 +274,8 @@ func (r *rig) metric(name string, labels ...string) float64 {
 	return 0
 }
 
-// oneEstimator is shared: it is immutable, and reading the catalogue takes time.
+// oneEstimator is shared: what it learns of one test is too little for another, and
+// reading the catalogue takes time.
 var oneEstimator = sync.OnceValue(func() *estimator.Estimator {
 	e, err := estimator.New(estimator.Config{})
 	if err != nil {

@@ -29,10 +29,11 @@ type TokenKeys interface {
 var errBadToken = errors.New("not a reservation id of this broker")
 
 const (
-	tokenVersion  = 4
+	tokenVersion  = 5
 	withoutOutput = 3 // the last version that knew nothing of the call's output
 	oldestToken   = 1 // still opened; its quotas are not soft
 	sixClasses    = 2 // the last version whose prices had six classes of tokens and nothing else
+	withoutRule   = 4 // the last version that had no RuleInput
 	tokenMACBytes = 16
 	tokenHeader   = 1 + 2 // version, key id
 
@@ -81,6 +82,7 @@ type reservationToken struct {
 	Price        *estimator.Price // pinned: what the model cost at the time of Reserve; nil without a model
 	Labels       map[string]string
 	Asked        quota.Amounts
+	RuleInput    quota.Tokens // the estimate's: what a Refund with the provider's count has something to teach about; 0 for nothing
 	Holds        []plannedHold
 	Output       *callOutput // nil without a model call whose output is bounded
 }
@@ -128,6 +130,7 @@ func (t *reservationToken) sealWith(keyID uint16, key []byte) ([]byte, error) {
 		b = appendHold(b, &t.Holds[i])
 	}
 	b = appendOutput(b, t.Output)
+	b = msgp.AppendInt64(b, int64(t.RuleInput))
 	if len(b)+tokenMACBytes > longest {
 		return nil, &InvalidError{
 			Field:   "labels",
@@ -215,6 +218,9 @@ func readToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 	}
 	if undecided && (t.Output == nil || len(t.Output.Choice.Tolerances) != len(t.Holds)) {
 		return nil, errBadToken
+	}
+	if version > withoutRule {
+		t.RuleInput = quota.Tokens(r.integer())
 	}
 	if r.err != nil || len(r.rest) != 0 {
 		// Signed by us and yet unreadable: another version's encoding under

@@ -30,6 +30,7 @@ func someToken(t *rapid.T) *reservationToken {
 		TotalsPeriod: "m2026-11-01",
 		Labels:       rapid.MapOfN(text, text, 1, 5).Draw(t, "labels"),
 		Asked:        rapid.MapOfN(rapid.Map(text, func(s string) quota.Meter { return quota.Meter(s) }), amount, 0, 8).Draw(t, "asked"),
+		RuleInput:    quota.Tokens(rapid.Int64Range(0, int64(quota.MaxAmount)).Draw(t, "rule input")),
 		Holds:        []plannedHold{},
 	}
 	if rapid.Bool().Draw(t, "priced") {
@@ -210,8 +211,9 @@ func TestTokenOfVersion1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Version 1 had all of it but the hold's last byte and that of the output.
-	signed := raw[:len(raw)-tokenMACBytes-2]
+	// Version 1 had all of it but the hold's last byte, that of the output and the
+	// input by a rule.
+	signed := raw[:len(raw)-tokenMACBytes-3]
 	signed[0] = 1
 	old := append(signed, tokenMAC(keys[1], signed)...)
 	got, err := openToken(old, keys)
