@@ -139,11 +139,11 @@ func TestProviderRequests(t *testing.T) {
 	e := newEstimator(t, Config{})
 	count := func(encoding Encoding, text string) quota.Tokens { return quota.Tokens(mustCount(t, encoding, text)) }
 	bound := func(model, text string) quota.Tokens {
-		figures, err := Bound(family.Of(model), text)
+		figures, err := Bounds(text, family.Of(model))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return figures.Ceiling
+		return figures[0].Ceiling
 	}
 	const schema = `{"function":{"name":"f","parameters":{"type":"object"}},"type":"function"}`
 	for _, tt := range []struct {

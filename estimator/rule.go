@@ -7,22 +7,33 @@ import (
 	"github.com/budgetd/budgetd/estimator/family"
 )
 
-// Bound counts a text by the rule of a family: no fewer than the words of the
-// text, likely its tokens of o200k_base, and no more than the rule says. Time
+// Bounds counts a text by the rules of families: no fewer than the words of the
+// text, likely its tokens of o200k_base, and no more than each rule says. Time
 // and memory are bounded as those of [Count]. It fails only when the embedded
 // encoding can't be read.
-func Bound(rule family.Rule, text string) (Figures, error) {
+func Bounds(text string, rules ...family.Rule) ([]Figures, error) {
 	counter, err := encoding.Load(O200kBase)
 	if err != nil {
-		return Figures{}, err
+		return nil, err
 	}
-	return bound(context.Background(), rule, counter, text)
+	sums := make([]family.Sum, len(rules))
+	for piece := range counter.Pieces(text) {
+		tokens := counter.CountPiece(piece)
+		for i, rule := range rules {
+			sums[i].Add(rule, piece, tokens)
+		}
+	}
+	out := make([]Figures, len(rules))
+	for i, sum := range sums {
+		out[i] = figuresOf(sum, text)
+	}
+	return out, nil
 }
 
 // pollPieces is how many pieces are counted between two looks at the context.
 const pollPieces = 1 << 10
 
-// bound is Bound that gives up with the context's error when it ends.
+// bound is Bounds by one rule that gives up with the context's error when it ends.
 func bound(ctx context.Context, rule family.Rule, counter *encoding.Counter, text string) (Figures, error) {
 	var sum family.Sum
 	pieces := 0

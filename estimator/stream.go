@@ -375,11 +375,11 @@ func (s *Stream) count() Figures {
 	if rule.Family == "" {
 		rule = family.Of(s.model.ID)
 	}
-	figures, err := Bound(rule, text)
+	figures, err := Bounds(text, rule)
 	if err != nil {
 		return Figures{}
 	}
-	return figures
+	return figures[0]
 }
 
 // Streamed says what was seen so far. It fails with a [CallError] when the

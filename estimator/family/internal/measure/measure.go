@@ -14,6 +14,7 @@ import (
 	"github.com/budgetd/budgetd/estimator"
 	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/estimator/family/corpus"
+	"github.com/budgetd/budgetd/quota"
 )
 
 // truths are the tokenizers that a family is measured with: the column of the
@@ -89,8 +90,19 @@ func readCounts(path string) (counts, error) {
 // measure holds each rule against its tokenizers.
 func measure(c counts) ([]family.Measure, error) {
 	texts := corpus.Texts()
+	rules := family.Rules()
+	ceilings := make([][]quota.Tokens, len(rules)) // by rule and text
+	for _, text := range texts {
+		bounds, err := estimator.Bounds(text.Body, rules...)
+		if err != nil {
+			return nil, err
+		}
+		for i, bound := range bounds {
+			ceilings[i] = append(ceilings[i], bound.Ceiling)
+		}
+	}
 	var rows []family.Measure
-	for _, rule := range family.Rules() {
+	for r, rule := range rules {
 		found := false
 		for _, truth := range truths {
 			if truth.family != rule.Family {
@@ -101,11 +113,7 @@ func measure(c counts) ([]family.Measure, error) {
 			var all []float64
 			byKind := map[string][]float64{}
 			for i, text := range texts {
-				bound, err := estimator.Bound(rule, text.Body)
-				if err != nil {
-					return nil, err
-				}
-				ratio := float64(bound.Ceiling) / float64(c[truth.column][i])
+				ratio := float64(ceilings[r][i]) / float64(c[truth.column][i])
 				all = append(all, ratio)
 				byKind[text.Kind] = append(byKind[text.Kind], ratio)
 			}
