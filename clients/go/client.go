@@ -113,6 +113,10 @@ type Reservation struct {
 	Holds     []*budgetv1.Hold
 	Degraded  bool // the broker's store did not answer and the limits' own rules let the call through
 	Estimate  *budgetv1.CallEstimate
+
+	// GrantedMaxOutputTokens, for each choice of an LLM call, is the bound to give
+	// to the model. Less than was asked for only where MinOutputTokens was stated.
+	GrantedMaxOutputTokens int64
 }
 
 // Reserve asks once. A refusal is a *[RefusedError]. Whoever reserves must
@@ -126,7 +130,10 @@ func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, er
 	if m.State != budgetv1.ReservationState_RESERVATION_STATE_HELD {
 		return nil, fmt.Errorf("%w: the reservation of this key is %s", ErrEnded, m.State)
 	}
-	return &Reservation{ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded, Estimate: m.Estimate}, nil
+	return &Reservation{
+		ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded,
+		Estimate: m.Estimate, GrantedMaxOutputTokens: m.GrantedMaxOutputTokens,
+	}, nil
 }
 
 // Refund reports what the call used and gives back the rest. Repeating it is

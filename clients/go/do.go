@@ -10,6 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/cenkalti/backoff/v5"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
 // Do runs call within a budget: it reserves, runs, and refunds what call says
@@ -39,21 +41,17 @@ func (c *Client) Do(ctx context.Context, request Request, call func(context.Cont
 	if err != nil {
 		return err
 	}
-	stopRenewing := c.renewInBackground(ctx, reservation.ID, request.lease())
+	running := c.keep(ctx, reservation, request)
 
 	finished, usage, callErr := false, Usage{}, error(nil)
 	var refundErr error
 	func() {
 		defer func() {
 			// Runs on a panic too, which then goes on to the caller.
-			stopRenewing()
-			if usage.isZero() {
-				usage = unknown(request)
-				if finished && callErr != nil && ctx.Err() == nil {
-					usage = Unused()
-				}
+			if usage.isZero() && finished && callErr != nil && ctx.Err() == nil {
+				usage = Unused()
 			}
-			refundErr = c.refundUntilKept(ctx, reservation.ID, usage)
+			_, refundErr = running.End(ctx, usage)
 		}()
 		usage, callErr = call(ctx, reservation)
 		finished = true
@@ -155,19 +153,19 @@ func (c *Client) renewInBackground(ctx context.Context, reservation string, leas
 
 // refundUntilKept repeats the Refund until the broker has it or says that it
 // never will.
-func (c *Client) refundUntilKept(ctx context.Context, reservation string, usage Usage) error {
+func (c *Client) refundUntilKept(ctx context.Context, reservation string, usage Usage) (*budgetv1.RefundResponse, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.options.refundTimeout)
 	defer cancel()
 	growing := newBackOff()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		_, err := c.Refund(attempt, reservation, usage)
+		answer, err := c.Refund(attempt, reservation, usage)
 		cancel()
 		if err == nil {
-			return nil
+			return answer, nil
 		}
 		if !isTransient(err) || ctx.Err() != nil || sleep(ctx, growing.NextBackOff()) != nil {
-			return &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %.12s…: %w", reservation, err)}
+			return nil, &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %.12s…: %w", reservation, err)}
 		}
 	}
 }

@@ -1,0 +1,47 @@
+package budget
+
+import (
+	"context"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+// Running is a reservation whose lease is kept alive until End. It is for calls
+// that do not end in the function that began them, such as streams; [Client.Do]
+// is for all others.
+type Running struct {
+	*Reservation
+	client  *Client
+	request Request
+	stop    func()
+}
+
+// Begin reserves and renews the lease in the background, at a third of its
+// length, until End is called, whatever becomes of ctx. It asks once: a refusal
+// is a *[RefusedError]. Whoever begins must End, on every path.
+func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
+	reservation, err := c.Reserve(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return c.keep(ctx, reservation, request), nil
+}
+
+func (c *Client) keep(ctx context.Context, reservation *Reservation, request Request) *Running {
+	return &Running{
+		Reservation: reservation, client: c, request: request,
+		stop: c.renewInBackground(ctx, reservation.ID, request.lease()),
+	}
+}
+
+// End stops renewing and refunds what the call used. The zero Usage says that
+// nobody knows: everything that was held counts as used. End does not depend on
+// ctx's end; it is repeated, up to [WithRefundTimeout], until the broker has it,
+// and else fails with a *[RefundError]. Call it once.
+func (r *Running) End(ctx context.Context, usage Usage) (*budgetv1.RefundResponse, error) {
+	r.stop()
+	if usage.isZero() {
+		usage = unknown(r.request)
+	}
+	return r.client.refundUntilKept(ctx, r.ID, usage)
+}
