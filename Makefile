@@ -14,6 +14,8 @@ TIMEOUT ?= 15m
 JOBS    ?= 2
 
 TOOL = $(GO) tool -modfile=tools/go.mod
+# The official SDKs are needed by tests alone, and live in a module of their own.
+SDKS = test/sdks
 # buf runs in proto/, where its configuration is.
 BUF  = $(GO) tool -modfile=../tools/go.mod buf
 
@@ -34,6 +36,9 @@ build: ## build bin/budgetd
 test: ## install what the tests need, then run those named RUN in PKG with the race detector
 	.ci/install
 	$(GO) test -race -count=1 -timeout=$(TIMEOUT) -p=$(JOBS) -run='$(RUN)' $(PKG)
+ifeq ($(PKG),./...)
+	cd $(SDKS) && $(GO) test -race -count=1 -timeout=$(TIMEOUT) -run='$(RUN)' ./...
+endif
 
 bench: ## run the benchmarks named BENCH in PKG
 	.ci/install
@@ -58,9 +63,11 @@ fmt-check:
 
 vet:
 	$(GO) vet ./...
+	cd $(SDKS) && $(GO) vet ./...
 
 staticcheck:
 	$(TOOL) staticcheck ./...
+	cd $(SDKS) && $(GO) tool -modfile=../../tools/go.mod staticcheck ./...
 
 proto-check:
 	cd proto && $(BUF) lint
@@ -70,6 +77,7 @@ proto-check:
 
 tidy-check: ## check that go.mod and go.sum name what the code needs; needs a network
 	$(GO) mod tidy -diff
+	cd $(SDKS) && $(GO) mod tidy -diff
 
 generate: ## generate the Go of proto/
 	cd proto && $(BUF) generate
