@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/budgetd/budgetd/estimator/encoding"
 	"github.com/budgetd/budgetd/estimator/family"
 	"github.com/budgetd/budgetd/quota"
 )
@@ -160,14 +159,12 @@ func (e *Estimator) estimate(ctx context.Context, call Call, at time.Time) (Esti
 			// Once a process: the first call takes that time too.
 			ctx = context.WithoutCancel(ctx)
 		}
-		loaded, err := encoding.Load(out.Encoding)
+		by, err := counterOf(model)
 		if err != nil {
 			return Estimate{}, err
 		}
-		by := counter{encoding: loaded}
 		t.method = "tiktoken/" + string(out.Encoding)
 		if model.Encoding == "" {
-			by.rule = model.Rule
 			t.method = "rule/" + model.Rule.Family
 		}
 		t.count = func(text string) (f Figures) {
@@ -238,7 +235,7 @@ func (t *tally) readCall(call Call, model Model) error {
 	switch {
 	case call.ProviderRequest != nil:
 		// A model that names its provider's layout when the call does not.
-		f, err := formatOf(cmp.Or(call.Provider, model.Provider))
+		f, err := layoutOf(cmp.Or(call.Provider, model.Provider))
 		if err != nil {
 			return err
 		}

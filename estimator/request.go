@@ -5,40 +5,17 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+
+	"github.com/budgetd/budgetd/estimator/answer"
 )
 
-// format is the layout of a provider's request body and usage object.
-type format string
-
-const (
-	formatOpenAI    format = "openai"
-	formatAnthropic format = "anthropic"
-	formatGemini    format = "gemini"
-	formatBedrock   format = "bedrock"
-)
-
-// formats maps the names of providers to their layout. Those that serve
-// OpenAI's own layout are named, so that a typo is refused.
-var formats = map[string]format{
-	"openai": formatOpenAI, "azure": formatOpenAI, "azure_openai": formatOpenAI, "azure-openai": formatOpenAI,
-	"mistral": formatOpenAI, "mistralai": formatOpenAI, "deepseek": formatOpenAI, "x-ai": formatOpenAI, "xai": formatOpenAI,
-	"moonshotai": formatOpenAI, "moonshot": formatOpenAI, "minimax": formatOpenAI, "zhipuai": formatOpenAI, "zhipu": formatOpenAI,
-	"groq": formatOpenAI, "cerebras": formatOpenAI, "together": formatOpenAI, "together_ai": formatOpenAI,
-	"togetherai": formatOpenAI, "together-ai": formatOpenAI, "fireworks": formatOpenAI, "fireworks_ai": formatOpenAI,
-	"openrouter": formatOpenAI, "vllm": formatOpenAI, "voyageai": formatOpenAI, "voyage": formatOpenAI,
-	"anthropic": formatAnthropic,
-	"google":    formatGemini, "gemini": formatGemini, "vertex": formatGemini, "vertex_ai": formatGemini,
-	"vertexai": formatGemini, "google_genai": formatGemini,
-	"bedrock": formatBedrock, "aws": formatBedrock, "amazon": formatBedrock, "aws_bedrock": formatBedrock, "aws-bedrock": formatBedrock,
-	"amazon_bedrock": formatBedrock, "amazon-bedrock": formatBedrock, "bedrock_converse": formatBedrock,
-}
-
-func formatOf(provider string) (format, error) {
-	f, ok := formats[strings.ToLower(provider)]
+// layoutOf is the layout of a provider's request bodies and usage objects.
+func layoutOf(provider string) (answer.Layout, error) {
+	layout, ok := answer.LayoutOf(provider)
 	if !ok {
 		return "", invalid("provider", "%.64q has no known request and usage layout; use openai (for all that serve it), anthropic, gemini or bedrock", provider)
 	}
-	return f, nil
+	return layout, nil
 }
 
 // MaxRequestBytes bounds the raw JSON that ParseJSON reads: 64 MiB, above the
@@ -70,13 +47,13 @@ func ParseJSON(field string, data []byte) (map[string]any, error) {
 const requestField = "provider_request"
 
 // read fills the tally from a provider's request body.
-func (t *tally) read(f format, body map[string]any, mode Mode) error {
+func (t *tally) read(f answer.Layout, body map[string]any, mode Mode) error {
 	switch f {
-	case formatAnthropic:
+	case answer.Anthropic:
 		return t.readAnthropic(body)
-	case formatGemini:
+	case answer.Gemini:
 		return t.readGemini(body)
-	case formatBedrock:
+	case answer.Bedrock:
 		return t.readBedrock(body)
 	default:
 		return t.readOpenAI(body, mode)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/budgetd/budgetd/estimator/answer"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -31,7 +32,7 @@ const usageField = "provider_usage"
 // is no whole number between 0 and quota.MaxAmount, and a part above its whole,
 // are refused with a [CallError] that names the field.
 func NormalizeUsage(provider string, usage map[string]any) (Use, error) {
-	f, err := formatOf(provider)
+	f, err := layoutOf(provider)
 	if err != nil {
 		return Use{}, err
 	}
@@ -48,7 +49,7 @@ type usageReader struct {
 }
 
 // normalize reads a usage object, or the answer that holds one.
-func (u *usageReader) normalize(f format, usage map[string]any) {
+func (u *usageReader) normalize(f answer.Layout, usage map[string]any) {
 	for _, key := range []string{"usage", "usageMetadata", "usage_metadata"} {
 		if inner, ok := usage[key].(map[string]any); ok {
 			u.served(usage)
@@ -58,11 +59,11 @@ func (u *usageReader) normalize(f format, usage map[string]any) {
 	}
 	u.served(usage)
 	switch f {
-	case formatAnthropic:
+	case answer.Anthropic:
 		u.anthropic(usage)
-	case formatGemini:
+	case answer.Gemini:
 		u.gemini(usage)
-	case formatBedrock:
+	case answer.Bedrock:
 		u.bedrock(usage)
 	default:
 		u.openAI(usage)
@@ -70,7 +71,7 @@ func (u *usageReader) normalize(f format, usage map[string]any) {
 }
 
 // finish says whether what was read is a use.
-func (u *usageReader) finish(f format) error {
+func (u *usageReader) finish(f answer.Layout) error {
 	if u.err == nil && u.stated == 0 {
 		u.err = invalid(usageField, "has none of the token counts of an %s usage object", f)
 	}

@@ -52,6 +52,11 @@ type Usage struct {
 	Use           *estimator.Use // tokens by class, other units, and how they were served
 	Provider      string         // whose usage object ProviderUsage is
 	ProviderUsage map[string]any // the provider's own usage object
+
+	// SeenText is the text that was seen of an answer that was cut before its
+	// provider told the output. It stands beside Use or ProviderUsage, which tell the
+	// input, and is counted, and not kept: the output is at least as many tokens.
+	SeenText string
 }
 
 // Decision answers an Ask: a grant, or a refusal with its reason.

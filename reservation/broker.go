@@ -34,6 +34,9 @@ type Estimator interface {
 	// ModelAt finds a model of a provider ("" when unknown) and what it costs.
 	// The error wraps estimator.ErrUnknownModel.
 	ModelAt(provider, model string, at time.Time) (estimator.Model, error)
+	// CountSeen counts the text of a cut answer of a priced model. The error wraps
+	// estimator.ErrBusy when the context ends first.
+	CountSeen(ctx context.Context, provider, model, text string, at time.Time) (quota.Tokens, error)
 	// Learn tells of a settled call whose input was counted by a rule, once: the
 	// provider and model of its price, the estimate's RuleInput, and the prompt
 	// tokens that the provider counted.

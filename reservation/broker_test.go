@@ -96,6 +96,51 @@ accounts: {acme: {plan: pro}}
 	r.balanced()
 }
 
+// A cut answer is charged by the text that was seen of it, where that is more
+// than the provider told.
+func TestSeenTextIsCounted(t *testing.T) {
+	r := newRig(t, `
+plans:
+  pro:
+    limits: [{name: tokens, meter: tokens, rate: 1/day, burst: 100000}]
+accounts: {acme: {plan: pro}}
+`)
+	max := quota.Tokens(1000)
+	text := strings.Repeat("the quick brown fox ", 10)
+	words, err := estimator.Count(estimator.O200kBase, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := &estimator.Use{Tokens: estimator.TokenClasses{Input: 7}}
+	for _, tt := range []struct {
+		name  string
+		usage reservation.Usage
+		want  quota.Tokens
+	}{
+		{"nothing told", reservation.Usage{Use: input, SeenText: text}, 7 + words},
+		{"a first figure told", reservation.Usage{Provider: "openai", ProviderUsage: map[string]any{"usage": map[string]any{"prompt_tokens": 7.0, "completion_tokens": 3.0}}, SeenText: text}, 7 + words},
+		{"more told", reservation.Usage{Provider: "openai", ProviderUsage: map[string]any{"prompt_tokens": 7.0, "completion_tokens": 500.0}, SeenText: text}, 507},
+	} {
+		g := r.reserve(reservation.Ask{Account: "acme", LLM: &estimator.Call{Model: "gpt-4o-mini", Prompt: "Hello", MaxOutputTokens: &max}})
+		for range 2 { // a repeat is the same Refund
+			receipt := r.refund(g.Reservation, tt.usage)
+			if got := receipt.Charged[quota.MeterTokens]; got != tt.want.Amount() {
+				t.Errorf("%s: %d tokens, want %d", tt.name, got, tt.want)
+			}
+		}
+	}
+	g := r.reserve(reservation.Ask{Account: "acme", LLM: &estimator.Call{Model: "gpt-4o-mini", Prompt: "Hello", MaxOutputTokens: &max}})
+	for _, bad := range []reservation.Usage{{SeenText: text}, {Use: input, SeenText: strings.Repeat("x", estimator.MaxSeenText+1)}} {
+		var invalid *reservation.InvalidError
+		if _, err := r.Refund(context.Background(), g.Reservation, bad); !errors.As(err, &invalid) || invalid.Field != "usage.seen_text" || strings.Contains(err.Error(), "quick") {
+			t.Errorf("%v", err)
+		}
+	}
+	r.refund(g.Reservation, reservation.Usage{Unused: true})
+	r.settled()
+	r.balanced()
+}
+
 func TestUnknownModelIsRefused(t *testing.T) {
 	r := newRig(t, plainPolicy)
 	_, err := r.Reserve(context.Background(), reservation.Ask{Account: "acme", LLM: &estimator.Call{Model: "no-such-model-9", Prompt: "x"}})

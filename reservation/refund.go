@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/budgetd/budgetd/estimator"
 	"github.com/budgetd/budgetd/ledger"
+	"github.com/budgetd/budgetd/quota"
 )
 
 // Identify returns the account of a reservation id, for the caller's rights to
@@ -56,14 +58,18 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, on
 	if err != nil {
 		return Receipt{}, err
 	}
-	stated := usage.Amounts != nil || usage.Use != nil || usage.ProviderUsage != nil
+	stated := usage.Amounts != nil || usage.Use != nil || usage.ProviderUsage != nil || usage.SeenText != ""
 	switch {
 	case usage.Unused && stated:
 		return Receipt{}, &InvalidError{Field: "unused", Problem: "is set beside a usage", Bound: "one of them"}
 	case !usage.Unused && !stated:
 		return Receipt{}, &InvalidError{Field: "usage", Problem: "is missing", Bound: "usage, or unused: true"}
 	}
-	reported, err := usage.reported(token.Price)
+	seen, err := b.countSeen(ctx, token, usage)
+	if err != nil {
+		return Receipt{}, err
+	}
+	reported, err := usage.reported(token.Price, seen)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -125,6 +131,26 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, on
 		receipt.Holds = token.shown(answer.Levels)
 	}
 	return receipt, nil
+}
+
+// countSeen counts the text that was seen of a cut answer.
+func (b *Broker) countSeen(ctx context.Context, token *reservationToken, usage Usage) (quota.Tokens, error) {
+	const field = "usage.seen_text"
+	switch {
+	case usage.SeenText == "":
+		return 0, nil
+	case token.Price == nil:
+		return 0, &InvalidError{Field: field, Problem: "the reservation names no model to count it by", Bound: "state what was used in amounts"}
+	case usage.Use == nil && usage.ProviderUsage == nil:
+		return 0, &InvalidError{Field: field, Problem: "stands alone", Bound: "beside tokens that state the input, or provider_usage"}
+	case len(usage.SeenText) > estimator.MaxSeenText:
+		return 0, &InvalidError{Field: field, Problem: fmt.Sprintf("has %d bytes", len(usage.SeenText)), Bound: fmt.Sprintf("at most %d", estimator.MaxSeenText)}
+	}
+	seen, err := b.Estimator.CountSeen(ctx, token.Price.Provider, token.Price.Model, usage.SeenText, b.now())
+	if errors.Is(err, estimator.ErrBusy) {
+		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return seen, err
 }
 
 // learnInput tells the estimator what the provider counted where a rule had to.

@@ -22,8 +22,9 @@ type report struct {
 }
 
 // reported turns a usage into amounts per meter. The cost comes from the pinned
-// price when it says what was used by class.
-func (u Usage) reported(price *estimator.Price) (report, error) {
+// price when it says what was used by class. The output is at least the tokens
+// that were seen.
+func (u Usage) reported(price *estimator.Price, seen quota.Tokens) (report, error) {
 	if err := u.Amounts.Validate(); err != nil {
 		return report{}, &InvalidError{Field: "usage", Problem: err.Error()}
 	}
@@ -48,8 +49,16 @@ func (u Usage) reported(price *estimator.Price) (report, error) {
 	if use == nil {
 		return reported, nil
 	}
+	told, err := use.Tokens.TotalOutput()
+	if err != nil {
+		return report{}, &InvalidError{Field: "usage.tokens", Problem: err.Error()}
+	}
+	if seen > told {
+		more := *use
+		more.Tokens.Output += seen - told
+		use = &more
+	}
 	reported.use = use
-	var err error
 	reported.priced, err = addUse(reported.amounts, use, price)
 	return reported, err
 }

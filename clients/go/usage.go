@@ -23,6 +23,10 @@ type Usage struct {
 	// ("openai", "anthropic", "gemini").
 	Provider      string
 	ProviderUsage map[string]any
+	// SeenText is the text that was seen of an answer that was cut before its
+	// provider told the output, at most 1 MiB: the broker counts it. It stands beside
+	// Tokens or ProviderUsage, which tell the input.
+	SeenText string
 	// Unused says that the call was not made at all.
 	Unused bool
 }
@@ -61,7 +65,7 @@ func (u Usage) message(reservation string) (*budgetv1.RefundRequest, error) {
 	if u.Unused {
 		return request, nil
 	}
-	request.Usage = &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Units: u.Units, Served: u.Served, Provider: u.Provider}
+	request.Usage = &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Units: u.Units, Served: u.Served, Provider: u.Provider, SeenText: u.SeenText}
 	if u.ProviderUsage != nil {
 		object, err := structpb.NewStruct(u.ProviderUsage)
 		if err != nil {

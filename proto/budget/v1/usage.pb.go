@@ -51,7 +51,13 @@ type Usage struct {
 	Units *BilledUnits `protobuf:"bytes,5,opt,name=units,proto3" json:"units,omitempty"`
 	// How the provider served the call. Stands beside tokens or units, and is
 	// refused beside provider_usage. Absent: as usual.
-	Served        *ServedAs `protobuf:"bytes,6,opt,name=served,proto3" json:"served,omitempty"`
+	Served *ServedAs `protobuf:"bytes,6,opt,name=served,proto3" json:"served,omitempty"`
+	// The text that was seen of an answer that was cut before the provider told its
+	// output: at most 1 MiB. The broker counts it by the tokenizer of the model that
+	// was reserved, and drops it: it is never stored, logged or put in metrics. The
+	// output is then at least so many tokens. Stands beside tokens or provider_usage,
+	// which state the input. Empty: the usage is complete.
+	SeenText      string `protobuf:"bytes,7,opt,name=seen_text,json=seenText,proto3" json:"seen_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -128,18 +134,26 @@ func (x *Usage) GetServed() *ServedAs {
 	return nil
 }
 
+func (x *Usage) GetSeenText() string {
+	if x != nil {
+		return x.SeenText
+	}
+	return ""
+}
+
 var File_budget_v1_usage_proto protoreflect.FileDescriptor
 
 const file_budget_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/usage.proto\x12\tbudget.v1\x1a\x13budget/v1/llm.proto\x1a\x1cgoogle/protobuf/struct.proto\"\xe4\x02\n" +
+	"\x15budget/v1/usage.proto\x12\tbudget.v1\x1a\x13budget/v1/llm.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x81\x03\n" +
 	"\x05Usage\x127\n" +
 	"\aamounts\x18\x01 \x03(\v2\x1d.budget.v1.Usage.AmountsEntryR\aamounts\x12/\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x17.budget.v1.TokenClassesR\x06tokens\x12>\n" +
 	"\x0eprovider_usage\x18\x03 \x01(\v2\x17.google.protobuf.StructR\rproviderUsage\x12\x1a\n" +
 	"\bprovider\x18\x04 \x01(\tR\bprovider\x12,\n" +
 	"\x05units\x18\x05 \x01(\v2\x16.budget.v1.BilledUnitsR\x05units\x12+\n" +
-	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\x1a:\n" +
+	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\x12\x1b\n" +
+	"\tseen_text\x18\a \x01(\tR\bseenText\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"

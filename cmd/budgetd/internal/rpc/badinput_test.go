@@ -88,6 +88,8 @@ func TestBadInput(t *testing.T) {
 		{"usage object of nothing", "Refund", usage(`{"provider":"openai","providerUsage":{"x":1}}`), "usage.providerUsage", "none of the token counts"},
 		{"two usages", "Refund", usage(`{"tokens":{"input":1},"provider":"openai","providerUsage":{"prompt_tokens":3,"completion_tokens":1}}`), "usage", "one of them"},
 
+		{"seen text alone", "Refund", usage(`{"seenText":"Once upon"}`), "usage.seenText", "names no model"},
+
 		{"renew to 0", "Renew", fmt.Sprintf(`{"reservationId":%q,"lease":"0s"}`, held), "lease", "not between 1ms and 24h"},
 		{"renew nothing", "Renew", `{"lease":"10s"}`, "reservationId", "is empty"},
 		{"charge nothing", "Charge", `{}`, "amounts", "nothing is charged"},

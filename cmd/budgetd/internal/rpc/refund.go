@@ -50,8 +50,8 @@ func usageIn(m *budgetv1.RefundRequest) (reservation.Usage, error) {
 	if usage.Use, err = useIn("usage", m.Usage.Tokens, m.Usage.Units, m.Usage.Served); err != nil {
 		return usage, err
 	}
-	usage.Provider, usage.ProviderUsage = m.Usage.Provider, object
-	if usage.Amounts == nil && usage.Use == nil && usage.ProviderUsage == nil {
+	usage.Provider, usage.ProviderUsage, usage.SeenText = m.Usage.Provider, object, m.Usage.SeenText
+	if usage.Amounts == nil && usage.Use == nil && usage.ProviderUsage == nil && usage.SeenText == "" {
 		return usage, invalid(&budgetv1.InvalidField{Field: "usage", Problem: "states nothing", Bound: "amounts, tokens, units or providerUsage; if the call was not made, leave usage out and set unused"})
 	}
 	return usage, nil

@@ -1,13 +1,12 @@
-package estimator
+package answer
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"strings"
-
-	"github.com/budgetd/budgetd/estimator/family"
-	"github.com/budgetd/budgetd/quota"
 )
 
 // Bounds of a stream.
@@ -16,19 +15,18 @@ const (
 	MaxEventBytes = 16 << 20
 	// MaxUsageBytes bounds the usage object of an event.
 	MaxUsageBytes = 64 << 10
-	// maxSeenText is how much of the answer's text is kept before it is counted
-	// and dropped.
-	maxSeenText = 64 << 10
+	// MaxTextBytes bounds the text that is kept for [Answer.Text]. No model writes
+	// as much in one answer; what is beyond is not counted.
+	MaxTextBytes = 1 << 20
+	// maxUsageFields bounds the fields of the usage objects of one stream.
+	maxUsageFields = 1000
 )
 
-const eventField = "event"
-
 // Stream follows the events of one streamed answer, and says what they used. It
-// keeps the last usage object and at most 64 KiB of text, whatever the length of
-// the answer. It is for one goroutine.
+// keeps the last usage object and at most [MaxTextBytes] of text, whatever the
+// length of the answer. It is for one goroutine.
 type Stream struct {
-	format format
-	model  Model
+	layout Layout
 
 	last   []byte         // the last usage object of a layout whose last one stands whole
 	merged map[string]any // the usage objects of a layout that adds to them event by event
@@ -36,43 +34,35 @@ type Stream struct {
 	config []byte         // JSON of Bedrock's performanceConfig
 	output bool           // an object told the output
 	ended  bool
-
-	text    []byte  // of the answer, not counted yet
-	counted Figures // tokens of the text before that
+	text   []byte // of the answer
 }
 
-// Streamed is what was seen of a streamed answer.
-type Streamed struct {
-	// Use is what the provider told. Where it told no output, or the stream was
-	// cut after it last did, the output is at least the expected tokens of the
-	// text that was seen.
-	Use Use
+// NewStream follows an answer of a layout.
+func NewStream(layout Layout) *Stream { return &Stream{layout: layout} }
 
-	// Seen is the tokens of the text that was seen: the answer, its tool calls
-	// and its reasoning as far as they were shown. It is zero where the provider
-	// told all.
-	Seen Figures
+// Answer is what an answer said, plain or streamed.
+type Answer struct {
+	// Usage is the provider's usage object in its own words, as the only member of
+	// an object, named as the layout names it, beside the service tier where the
+	// answer named one. nil: the provider told nothing.
+	Usage map[string]any
+
+	// Text is the text that was seen of an answer that was cut before the provider
+	// told its output, or after it last did: the answer, its tool calls and its
+	// reasoning as far as they were shown, at most [MaxTextBytes]. Empty where the
+	// provider told all.
+	Text string
 
 	Ended      bool // a terminal event was seen; false: the stream was cut, or goes on
-	ToldInput  bool // the provider told the input; false: Use has none
+	ToldInput  bool // the provider told the input
 	ToldOutput bool // the provider told the output, at least that up to some event
-}
-
-// NewStream follows an answer of a provider. The model says how text is counted
-// when no usage object comes. It fails with a [CallError] for a provider whose
-// layout is not known.
-func NewStream(provider string, model Model) (*Stream, error) {
-	f, err := formatOf(provider)
-	if err != nil {
-		return nil, err
-	}
-	return &Stream{format: f, model: model}, nil
 }
 
 // Event takes the next event: the data of a server-sent event, or the payload
 // of a message of a Bedrock stream, bare or in an object that names its kind.
-// The data is not kept. It fails with a [CallError] for what is no JSON object
-// or over its bound; the stream then is as it was, and can go on.
+// The data is not kept. It fails for what is no JSON object of the layout, and for
+// what is over its bound; the stream then is as it was, and can go on. Errors have
+// nothing of the data in them.
 func (s *Stream) Event(data []byte) error {
 	data = bytes.TrimSpace(data)
 	switch {
@@ -82,25 +72,27 @@ func (s *Stream) Event(data []byte) error {
 		s.ended = true
 		return nil
 	case len(data) > MaxEventBytes:
-		return invalid(eventField, "is over %d bytes", MaxEventBytes)
+		return fmt.Errorf("event is over %d bytes", MaxEventBytes)
 	}
-	switch s.format {
-	case formatAnthropic:
+	switch s.layout {
+	case Anthropic:
 		return s.anthropicEvent(data)
-	case formatGemini:
+	case Gemini:
 		return s.geminiEvent(data)
-	case formatBedrock:
+	case Bedrock:
 		return s.bedrockEvent(data, false)
 	default:
 		return s.openAIEvent(data)
 	}
 }
 
+var errEvent = errors.New("event is not a JSON object of this provider's stream")
+
 // decode reads an event. Fields that hosts fill with other types than their
 // makers are read as raw JSON.
 func decode(data []byte, event any) error {
 	if err := json.Unmarshal(data, event); err != nil {
-		return invalid(eventField, "is not a JSON object of this provider's stream")
+		return errEvent
 	}
 	return nil
 }
@@ -296,7 +288,7 @@ func (s *Stream) replace(usage json.RawMessage) error {
 		return nil
 	}
 	if len(usage) > MaxUsageBytes {
-		return invalid(eventField+".usage", "is over %d bytes", MaxUsageBytes)
+		return fmt.Errorf("usage of an event is over %d bytes", MaxUsageBytes)
 	}
 	s.last = append(s.last[:0], usage...)
 	return nil
@@ -309,9 +301,9 @@ func (s *Stream) merge(usage json.RawMessage) error {
 		return nil
 	}
 	if len(usage) > MaxUsageBytes {
-		return invalid(eventField+".usage", "is over %d bytes", MaxUsageBytes)
+		return fmt.Errorf("usage of an event is over %d bytes", MaxUsageBytes)
 	}
-	object, err := ParseJSON(eventField+".usage", usage)
+	object, err := readObject(usage)
 	if err != nil {
 		return err
 	}
@@ -320,14 +312,11 @@ func (s *Stream) merge(usage json.RawMessage) error {
 	}
 	maps.DeleteFunc(object, func(_ string, value any) bool { return value == nil })
 	if len(s.merged)+len(object) > maxUsageFields {
-		return invalid(eventField+".usage", "has more than %d fields in all", maxUsageFields)
+		return fmt.Errorf("usage of a stream has more than %d fields", maxUsageFields)
 	}
 	maps.Copy(s.merged, object)
 	return nil
 }
-
-// maxUsageFields bounds the fields of the usage objects of one stream.
-const maxUsageFields = 1000
 
 // served keeps the tier that was named last.
 func (s *Stream) served(tiers ...json.RawMessage) {
@@ -340,7 +329,7 @@ func (s *Stream) served(tiers ...json.RawMessage) {
 
 // saw adds a piece of the answer: a string, or anything else by its JSON.
 func (s *Stream) saw(value json.RawMessage) {
-	if !given(value) {
+	if !given(value) || len(s.text) >= MaxTextBytes {
 		return
 	}
 	switch {
@@ -354,80 +343,25 @@ func (s *Stream) saw(value json.RawMessage) {
 			s.text = append(s.text, text...)
 		}
 	}
-	if len(s.text) > maxSeenText {
-		s.counted = s.counted.plus(s.count())
-		s.text = s.text[:0]
-	}
+	s.text = s.text[:min(len(s.text), MaxTextBytes)]
 }
 
-// count counts the text that is kept, as input is counted.
-func (s *Stream) count() Figures {
-	if len(s.text) == 0 {
-		return Figures{}
-	}
-	text := string(s.text)
-	if s.model.Encoding != "" {
-		if n, err := Count(s.model.Encoding, text); err == nil {
-			return exactly(n)
-		}
-	}
-	rule := s.model.Rule
-	if rule.Family == "" {
-		rule = family.Of(s.model.ID)
-	}
-	figures, err := Bounds(text, rule)
-	if err != nil {
-		return Figures{}
-	}
-	return figures[0]
-}
-
-// Streamed says what was seen so far. It fails with a [CallError] when the
-// usage object that stands is not one of the provider's.
-func (s *Stream) Streamed() (Streamed, error) {
-	out := Streamed{Ended: s.ended}
+// Answer says what was seen so far.
+func (s *Stream) Answer() (Answer, error) {
 	usage := s.merged
 	if s.last != nil {
 		var err error
-		if usage, err = ParseJSON(usageField, s.last); err != nil {
-			return Streamed{}, err
+		if usage, err = readObject(s.last); err != nil {
+			return Answer{}, err
 		}
 	}
-	u := usageReader{}
-	for key, value := range map[string][]byte{"service_tier": s.tier, "performanceConfig": s.config} {
-		var name any
-		if value != nil && json.Unmarshal(value, &name) == nil {
-			u.served(map[string]any{key: name})
-		}
+	out := answerOf(s.layout, maps.Clone(usage), s.tier, s.config)
+	out.Ended = s.ended
+	if s.layout == Anthropic { // message_start has only a first figure
+		out.ToldOutput = out.ToldOutput && s.output
 	}
-	if usage != nil {
-		u.normalize(s.format, usage)
-		if err := u.finish(s.format); err != nil {
-			return Streamed{}, err
-		}
-		out.ToldInput = names(usage, "prompt_tokens", "input_tokens", "promptTokenCount", "inputTokens")
-		out.ToldOutput = names(usage, "completion_tokens", "output_tokens", "candidatesTokenCount", "thoughtsTokenCount", "outputTokens")
-		if s.format == formatAnthropic { // message_start has only a first figure
-			out.ToldOutput = out.ToldOutput && s.output
-		}
-	}
-	out.Use = u.use
-	if out.Ended && out.ToldOutput {
-		return out, nil
-	}
-	out.Seen = s.counted.plus(s.count())
-	told, err := out.Use.Tokens.TotalOutput()
-	if err != nil {
-		return Streamed{}, err
-	}
-	if more := out.Seen.Expected - told; more > 0 {
-		out.Use.Tokens.Output = min(out.Use.Tokens.Output+more, quota.Tokens(quota.MaxAmount))
+	if !out.Ended || !out.ToldOutput {
+		out.Text = string(bytes.ToValidUTF8(s.text, nil)) // the last character may be cut
 	}
 	return out, nil
-}
-
-// names says whether an object has any of the keys with a value.
-func names(object map[string]any, keys ...string) bool {
-	value, _ := either(object, keys...)
-	return value != nil
 }
