@@ -35,6 +35,7 @@ func fixedPolicy() *quota.Policy {
 		{Name: "bucket", Meter: quota.MeterTokens, Kind: quota.KindBucket, Rate: quota.Rate{Amount: 1, Every: 24 * time.Hour}, Burst: capacity},
 		{Name: "slots", Meter: quota.MeterInFlight, Kind: quota.KindSlots, Max: slots},
 		{Name: "month", Meter: quota.MeterTokens, Kind: quota.KindQuota, Max: monthly, Period: quota.PeriodMonth},
+		forecastLimit(),
 	}}
 	policy, err := quota.NewPolicy([]quota.Plan{plan}, nil, []quota.Account{{Name: "acme", Plan: "p"}}, 1)
 	if err != nil {
@@ -75,6 +76,10 @@ type promise struct {
 	sent    map[quota.Amount]bool
 	kept    bool // some node kept a Refund on its disk while the ledger was away
 	late    bool // some Refund was sent after the lease had ended
+
+	output quota.Amount // of a model call: the most that it may write
+	risk   quota.Amount // by how much less is held of it
+	uses   quota.Amount // tokens, in and out, that it uses
 }
 
 // disputed says that window W3 may be open: two different Refunds, of which one
@@ -104,7 +109,11 @@ type world struct {
 	refills  time.Time
 }
 
-var histories atomic.Int64
+var (
+	histories atomic.Int64
+	forecasts atomic.Int64 // holds that were less than their maximum
+	beyond    atomic.Int64 // looks at the limit that found it below zero
+)
 
 func newWorld(t *rapid.T, dir string, disks *[2]*disk) *world {
 	w := &world{t: t, disks: disks, clock: storetest.NewClock(), policies: &policies{}, lossless: true}
@@ -182,8 +191,10 @@ func (w *world) newNode(n int) *node {
 	made.disk.drained = func(drained []ledger.Drained) { made.Drained(drained) }
 	made.Broker = reservation.NewBroker(reservation.Parts{
 		Store: wire{w.network}, Ledger: made.spool, Poster: books, Policies: w.policies, Estimator: counter, Keys: signing{},
+		Forecasts: known{},
 	}, reservation.Config{Now: w.clock.Now, Deadline: 10 * time.Second, Logger: quiet})
 	made.auditor = reservation.NewAuditor(made.Broker)
+	w.warm(made)
 	return made
 }
 
@@ -299,6 +310,9 @@ func (w *world) refund(*rapid.T) {
 	p := w.somePromise()
 	w.disturb()
 	amount := p.held / 2
+	if p.output > 0 {
+		amount = p.uses
+	}
 	if rapid.IntRange(0, 5).Draw(w.t, "another body") == 0 {
 		amount = quota.Amount(rapid.IntRange(0, int(p.held)+50).Draw(w.t, "used"))
 	}
@@ -307,7 +321,7 @@ func (w *world) refund(*rapid.T) {
 	p.overrun = p.overrun || amount > p.held
 	node := w.node()
 	before := node.spool.Waiting()
-	_, err := node.Refund(context.Background(), p.id, reservation.Usage{Amounts: quota.Amounts{"tokens": amount}})
+	_, err := node.Refund(context.Background(), p.id, reservation.Usage{Amounts: p.used(amount)})
 	p.kept = p.kept || node.spool.Waiting() > before
 	switch {
 	case err == nil:
@@ -461,6 +475,12 @@ func (w *world) settle() {
 				w.checkHeals(limit)
 			}
 		case quota.KindBucket:
+			if limit.Limit == outputs {
+				if level.Risk != 0 {
+					w.t.Fatalf("forecasts are short by %d for good", level.Risk)
+				}
+				continue
+			}
 			w.checkBucket(level.Remaining)
 		}
 	}
@@ -558,7 +578,13 @@ func TestProtocol(t *testing.T) {
 			"reserve": w.reserve, "reserve more": w.reserve, "refund": w.refund, "refund more": w.refund, "renew": w.renew,
 			"sweep": w.sweep, "drain": w.drain, "follow": w.follow, "wait": w.wait, "thaw": w.thaw, "kill a node": w.killNode, "lose the engine": w.loseEngine,
 			"ledger away or back": w.ledgerAway, "fate of confirms": w.confirms,
+			"reserve a call": w.reserveCall, "reserve more calls": w.reserveCall,
+			"": w.checkTolerance,
 		})
 		w.settle()
 	})
+	t.Logf("%d forecasts were held; %d times more than the burst had passed", forecasts.Load(), beyond.Load())
+	if forecasts.Load() == 0 {
+		t.Error("no forecast was held")
+	}
 }
