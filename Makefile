@@ -44,8 +44,8 @@ bench: ## run the benchmarks named BENCH in PKG
 	.ci/install
 	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=1 -timeout=1h -p=1 $(PKG)
 
-lab-holds: ## print what each way of holding lets through on traces of model calls: docs/holds.md
-	$(GO) run ./test/lab/holds
+lab-holds: ## print what each way of holding lets through on traces of model calls, with REDIS=URL on Redis: docs/holds.md
+	$(GO) run ./test/lab/holds -redis='$(REDIS)'
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	.ci/fuzz $(FUZZTIME)

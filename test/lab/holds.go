@@ -101,6 +101,13 @@ const (
 	Oracle  Way = "oracle"             // what the call will use is held
 )
 
+// Engines opens an engine under the trace's clock.
+type Engines func(clock func() time.Time) (reservation.Store, error)
+
+func inMemory(clock func() time.Time) (reservation.Store, error) {
+	return memstore.New(memstore.Config{Clock: clock})
+}
+
 // Setup is one limit and one way of holding.
 type Setup struct {
 	Way       Way
@@ -108,6 +115,7 @@ type Setup struct {
 	Bucket    float64 // capacity, in seconds of the rate
 	Tolerance float64 // in buckets
 	Quantile  float64 // of the forecast; 0: the default
+	Engine    Engines // nil: in memory
 }
 
 // Result is what one limit let through.
@@ -160,7 +168,7 @@ const (
 type lab struct {
 	Setup
 	Result
-	store   *memstore.Store
+	store   reservation.Store
 	now     time.Time
 	hold    reservation.Hold
 	learner *forecast.Learner
@@ -175,13 +183,16 @@ type lab struct {
 
 // Run replays calls against one limit, whose rate is half of what they use. A
 // refused call is gone: nobody repeats it.
-func Run(calls []Call, s Setup) (Result, error) {
+func Run(calls []Call, s Setup) (result Result, err error) {
 	l := &lab{Setup: s, now: calls[0].At, before: calls[0].At, worst: -1e18}
-	var err error
-	if l.store, err = memstore.New(memstore.Config{Clock: func() time.Time { return l.now }}); err != nil {
+	open := inMemory
+	if s.Engine != nil {
+		open = s.Engine
+	}
+	if l.store, err = open(func() time.Time { return l.now }); err != nil {
 		return Result{}, err
 	}
-	defer l.store.Close()
+	defer func() { err = errors.Join(err, l.store.Close()) }()
 	offered := int64(0)
 	for _, c := range calls {
 		offered += c.Context + min(c.Output, s.MaxTokens)

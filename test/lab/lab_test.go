@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/test/servers"
 )
+
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // TestForecastReachesTheOracle: within a tolerance a forecast lets through what
 // knowing the output would, and never more than the tolerance above C + r*T. On
@@ -74,6 +77,36 @@ func TestLabSeesWhatIsOver(t *testing.T) {
 	}
 	if worst, most := results[Worst].TokenShare(results[Oracle]), results[Maximum].TokenShare(results[Oracle]); most > worst/2 || worst > 0.99 {
 		t.Errorf("the worst case lets %.3f through, the maximum at arrival %.3f", worst, most)
+	}
+}
+
+// TestRedisDecidesAlike: the replay comes to the same on Redis, call by call, and
+// leaves no key.
+func TestRedisDecidesAlike(t *testing.T) {
+	calls, _, err := Trace("code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := servers.NewRedis(t)
+	onRedis, err := OnRedis(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []Setup{
+		{Way: Learned, MaxTokens: 1024, Bucket: 10, Tolerance: 0.5},
+		{Way: Worst, MaxTokens: 1024, Bucket: 10},
+	} {
+		want := run(t, calls[:1500], s)
+		s.Engine = onRedis
+		if got := run(t, calls[:1500], s); got != want {
+			t.Errorf("%s: on Redis %+v, in memory %+v", s.Way, got, want)
+		}
+		if want.Requests == 1500 || s.Way == Learned && want.Forecast == 0 {
+			t.Errorf("%s: nothing was tried: %+v", s.Way, want)
+		}
+	}
+	if keys, err := server.Client(t).Keys(t.Context(), "budgetd-lab-*").Result(); err != nil || len(keys) > 0 {
+		t.Errorf("left are %q, %v", keys, err)
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 var Tolerances = []float64{0, 0.25, 0.5, 1, 2, 4}
 
 // Table writes what every way of holding lets through, as Markdown: both traces,
-// two bounds, two buckets, and a forecast at each tolerance.
-func Table(out io.Writer, quantile float64) error {
+// two bounds, two buckets, and a forecast at each tolerance. A nil engine is in
+// memory.
+func Table(out io.Writer, quantile float64, engine Engines) error {
 	fmt.Fprintln(out, "| trace | max_tokens | bucket | way | tolerance | tokens | requests | by forecast | overruns | excess |")
 	fmt.Fprintln(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, name := range []string{"code", "conv"} {
@@ -20,7 +21,7 @@ func Table(out io.Writer, quantile float64) error {
 		}
 		for _, most := range []int64{1024, 4096} {
 			for _, bucket := range []float64{10, 60} {
-				oracle, err := Run(calls, Setup{Way: Oracle, MaxTokens: most, Bucket: bucket})
+				oracle, err := Run(calls, Setup{Way: Oracle, MaxTokens: most, Bucket: bucket, Engine: engine})
 				if err != nil {
 					return err
 				}
@@ -29,7 +30,7 @@ func Table(out io.Writer, quantile float64) error {
 					setups = append(setups, Setup{Way: Learned, Tolerance: tolerance, Quantile: quantile})
 				}
 				for _, s := range setups {
-					s.MaxTokens, s.Bucket = most, bucket
+					s.MaxTokens, s.Bucket, s.Engine = most, bucket, engine
 					r, err := Run(calls, s)
 					if err != nil {
 						return err
