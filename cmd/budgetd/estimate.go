@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math/big"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -61,6 +63,17 @@ its cost. The ceilings are what reserve holds.`,
 	return cmd
 }
 
+// showProduct is tokens times nano-dollars a million in dollars, exact: lines add
+// up to the cost, which alone is rounded up to the nano-dollar.
+func showProduct(tokens, perMillion int64) string {
+	const digits = 9 + 6 // nano-dollars, a million
+	product := new(big.Rat).SetInt(new(big.Int).Mul(big.NewInt(tokens), big.NewInt(perMillion)))
+	product.Quo(product, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(digits), nil)))
+	whole, fraction, _ := strings.Cut(product.FloatString(digits), ".")
+	fraction = strings.TrimRight(fraction, "0")
+	return "$" + whole + "." + fraction + strings.Repeat("0", max(2-len(fraction), 0))
+}
+
 func showEstimate(s streams, e *budgetv1.CallEstimate) {
 	model := e.CatalogueModel
 	if model == "" {
@@ -87,10 +100,10 @@ func showEstimate(s streams, e *budgetv1.CallEstimate) {
 	row("output", "", e.Output, "at most what the call allows")
 	t.Render()
 	fmt.Fprintln(s.out)
-	prices := newTable(s.out, "PRICED AS", "TOKENS", "USD A MILLION")
-	prices.SetColumnConfigs(rightAligned(2, 3))
+	prices := newTable(s.out, "PRICED AS", "TOKENS", "USD A MILLION", "COST")
+	prices.SetColumnConfigs(rightAligned(2, 3, 4))
 	for _, line := range e.Lines {
-		prices.AppendRow([]any{line.Class, showAmount("", line.Tokens), showAmount("cost", line.NanoUsdPerMillion)})
+		prices.AppendRow([]any{line.Class, showAmount("", line.Tokens), showAmount("cost", line.NanoUsdPerMillion), showProduct(line.Tokens, line.NanoUsdPerMillion)})
 	}
 	prices.Render()
 	fmt.Fprintf(s.out, "\ncost     at most %s (prices of %s)\n", showAmount("cost", e.CostNanoUsd), e.PriceVersion)

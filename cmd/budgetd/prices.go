@@ -19,11 +19,11 @@ import (
 func newPricesCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prices",
-		Short: "Set prices of models, and correct what was charged",
+		Short: "Show and set prices of models, and correct what was charged",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPricesListCommand(s), newPricesSetCommand(s), newPricesCorrectCommand(s))
+	cmd.AddCommand(newPricesListCommand(s), newPricesCatalogueCommand(s), newPricesSetCommand(s), newPricesCorrectCommand(s))
 	return cmd
 }
 
