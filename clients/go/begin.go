@@ -20,7 +20,9 @@ type Running struct {
 // length, until End is called, whatever becomes of ctx. It asks once: a refusal
 // is a *[RefusedError]. Whoever begins must End, on every path.
 func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
-	reservation, err := c.Reserve(ctx, request)
+	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	reservation, err := c.Reserve(attempt, request)
 	if err != nil {
 		return nil, err
 	}
@@ -34,10 +36,14 @@ func (c *Client) keep(ctx context.Context, reservation *Reservation, request Req
 	}
 }
 
+// StopRenewing lets the lease run out. End still counts what the call used.
+func (r *Running) StopRenewing() { r.stop() }
+
 // End stops renewing and refunds what the call used. The zero Usage says that
 // nobody knows: everything that was held counts as used. End does not depend on
 // ctx's end; it is repeated, up to [WithRefundTimeout], until the broker has it,
-// and else fails with a *[RefundError]. Call it once.
+// and else fails with a *[RefundError]. Call it once, or again with another usage
+// when the broker refused the first as invalid.
 func (r *Running) End(ctx context.Context, usage Usage) (*budgetv1.RefundResponse, error) {
 	r.stop()
 	if usage.isZero() {

@@ -1,0 +1,144 @@
+package transport
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/budgetd/budgetd/estimator/answer"
+)
+
+// Endpoint is a kind of call that a Transport recognises.
+type Endpoint struct {
+	// Host is a pattern as of path.Match over the host without its port, such as
+	// "api.openai.com" or "bedrock-runtime.*.amazonaws.com". Empty: any.
+	Host string
+
+	// Path is how the path of the URL ends, by whole segments:
+	// "/chat/completions". {model} at the beginning of a segment stands for
+	// the name of the model: "/models/{model}:generateContent".
+	Path string
+
+	// Provider is whose call it is, as LlmCall.provider of the API names it. It
+	// also decides the layout of requests, answers and errors.
+	Provider string
+
+	// OutputFields are where the request bounds its output, dots between the names
+	// of nested objects. The first is the one to set where none is stated. Empty:
+	// the bound is never set.
+	OutputFields []string
+
+	// AsksUsage says that streams tell their usage only if the request has
+	// stream_options.include_usage.
+	AsksUsage bool
+
+	// Signed says that the request is signed as a whole: nothing of it is changed.
+	Signed bool
+}
+
+// Where requests bound their output.
+var (
+	chatOutput   = []string{"max_completion_tokens", "max_tokens"}
+	olderOutput  = []string{"max_tokens", "max_completion_tokens"}
+	geminiOutput = []string{"generationConfig.maxOutputTokens", "generation_config.max_output_tokens"}
+)
+
+// Endpoints returns the calls that every Transport recognises, all of them POST.
+// The hosts that serve OpenAI's layout are told apart for their prices; any
+// other host, such as a gateway's, counts as OpenAI's by the path alone.
+func Endpoints() []Endpoint {
+	all := []Endpoint{
+		{Path: "/openai/deployments/{model}/chat/completions", Provider: "azure", OutputFields: chatOutput, AsksUsage: true},
+		{Path: "/openai/deployments/{model}/embeddings", Provider: "azure"},
+	}
+	for _, host := range []struct {
+		name, provider string
+		asks           bool // the others tell the usage of a stream unasked
+	}{
+		{"api.groq.com", "groq", false},
+		{"api.mistral.ai", "mistral", false},
+		{"api.deepseek.com", "deepseek", true},
+		{"api.x.ai", "xai", false},
+		{"api.together.xyz", "together_ai", false},
+		{"api.fireworks.ai", "fireworks_ai", false},
+		{"api.cerebras.ai", "cerebras", false},
+		{"openrouter.ai", "openrouter", false},
+		{"api.moonshot.ai", "moonshot", true},
+	} {
+		all = append(all,
+			Endpoint{Host: host.name, Path: "/chat/completions", Provider: host.provider, OutputFields: olderOutput, AsksUsage: host.asks},
+			Endpoint{Host: host.name, Path: "/embeddings", Provider: host.provider},
+		)
+	}
+	return append(all,
+		Endpoint{Path: "/chat/completions", Provider: "openai", OutputFields: chatOutput, AsksUsage: true},
+		Endpoint{Path: "/responses", Provider: "openai", OutputFields: []string{"max_output_tokens"}},
+		Endpoint{Path: "/v1/completions", Provider: "openai", OutputFields: []string{"max_tokens"}, AsksUsage: true},
+		Endpoint{Path: "/embeddings", Provider: "openai"},
+		Endpoint{Path: "/v1/messages", Provider: "anthropic", OutputFields: []string{"max_tokens"}},
+		Endpoint{Path: "/models/{model}:generateContent", Provider: "gemini", OutputFields: geminiOutput},
+		Endpoint{Path: "/models/{model}:streamGenerateContent", Provider: "gemini", OutputFields: geminiOutput},
+		Endpoint{Host: "bedrock-runtime*", Path: "/model/{model}/converse", Provider: "bedrock", Signed: true},
+		Endpoint{Host: "bedrock-runtime*", Path: "/model/{model}/converse-stream", Provider: "bedrock", Signed: true},
+	)
+}
+
+const modelSegment = "{model}"
+
+// match says whether a request is of this kind, and the model that its path names.
+func (e *Endpoint) match(request *http.Request) (model string, ok bool) {
+	if request.Method != http.MethodPost {
+		return "", false
+	}
+	if e.Host != "" {
+		if ok, err := path.Match(e.Host, strings.ToLower(request.URL.Hostname())); err != nil || !ok {
+			return "", false
+		}
+	}
+	pattern := strings.Split(strings.TrimPrefix(e.Path, "/"), "/")
+	segments := strings.Split(strings.TrimPrefix(request.URL.EscapedPath(), "/"), "/")
+	if len(segments) < len(pattern) {
+		return "", false
+	}
+	segments = segments[len(segments)-len(pattern):]
+	for i, want := range pattern {
+		have, err := url.PathUnescape(segments[i])
+		if err != nil {
+			return "", false
+		}
+		if rest, named := strings.CutPrefix(want, modelSegment); named {
+			if model, ok = strings.CutSuffix(have, rest); !ok || model == "" {
+				return "", false
+			}
+		} else if have != want {
+			return "", false
+		}
+	}
+	return model, true
+}
+
+// layout is how the provider of the endpoint writes; OpenAI's for a name that is
+// not known, which the broker then refuses by name.
+func (e *Endpoint) layout() answer.Layout {
+	if layout, ok := answer.LayoutOf(e.Provider); ok {
+		return layout
+	}
+	return answer.OpenAI
+}
+
+// recognise finds the first endpoint that a request is of.
+func (t *Transport) recognise(request *http.Request) (endpoint *Endpoint, model string) {
+	i := slices.IndexFunc(t.endpoints, func(e Endpoint) bool {
+		name, ok := e.match(request)
+		if ok {
+			model = name
+		}
+		return ok
+	})
+	if i < 0 {
+		return nil, ""
+	}
+	return &t.endpoints[i], model
+}

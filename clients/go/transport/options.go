@@ -1,0 +1,121 @@
+package transport
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	budget "github.com/budgetd/budgetd/clients/go"
+)
+
+// DefaultMaxBody bounds the body of a request that is recognised, in bytes. The
+// broker has a bound of its own, max_request_bytes.
+const DefaultMaxBody = 32 << 20
+
+type options struct {
+	base          http.RoundTripper
+	account       string
+	labels        map[string]string
+	caller        func(*http.Request) (Caller, error)
+	endpoints     []Endpoint
+	refuseUnknown bool
+	fewestOutput  int64
+	allowsLess    bool
+	lease         time.Duration
+	maxBody       int64
+	chargeHeaders bool
+	holdsBack     bool
+	onLimit       func(ProviderLimit)
+	onSettled     func(Settled)
+}
+
+// Option changes a default of [New].
+type Option func(*options)
+
+// WithBase sets what sends the calls on: http.DefaultTransport unless given.
+func WithBase(base http.RoundTripper) Option {
+	return func(o *options) { o.base = base }
+}
+
+// WithAccount sets who is billed. It may be left out when the client's key has
+// exactly one account.
+func WithAccount(account string) Option {
+	return func(o *options) { o.account = account }
+}
+
+// WithLabels adds labels to every call. The model and the provider are labels
+// without it.
+func WithLabels(labels map[string]string) Option {
+	return func(o *options) { o.labels = labels }
+}
+
+// Caller says on whose budget a call is.
+type Caller struct {
+	Client  *budget.Client    // nil: that of [New]
+	Account string            // empty: that of [WithAccount]
+	Labels  map[string]string // win over those of [WithLabels]
+}
+
+// WithCaller asks on whose budget each call is, by the request or its context.
+// The function must not change the request. Its error fails the call.
+func WithCaller(caller func(*http.Request) (Caller, error)) Option {
+	return func(o *options) { o.caller = caller }
+}
+
+// WithEndpoints adds kinds of calls to recognise, before [Endpoints].
+func WithEndpoints(endpoints ...Endpoint) Option {
+	return func(o *options) { o.endpoints = slices.Concat(endpoints, o.endpoints) }
+}
+
+// WithRefuseUnrecognised refuses calls that no endpoint matches with 403, instead
+// of passing them through without a budget.
+func WithRefuseUnrecognised() Option {
+	return func(o *options) { o.refuseUnknown = true }
+}
+
+// WithGrantedOutput lets a call with less output than it asks for through, down
+// to fewest tokens for each choice, where its limits have not more left: the
+// bound in the request is then set to what was granted. It has no effect on
+// calls that are signed (Bedrock) or have no output.
+func WithGrantedOutput(fewest int64) Option {
+	return func(o *options) { o.fewestOutput, o.allowsLess = max(fewest, 0), true }
+}
+
+// WithLease sets the lease of the reservations, 1 ms to 24 h: [budget.DefaultLease]
+// unless given. It is renewed as long as the answer is being read; of an answer
+// that nobody reads or closes it ends after one or two lengths.
+func WithLease(lease time.Duration) Option {
+	return func(o *options) { o.lease = lease }
+}
+
+// WithMaxBody bounds the bodies of requests that are recognised: [DefaultMaxBody]
+// bytes unless given. A larger one is refused with 413.
+func WithMaxBody(bytes int64) Option {
+	return func(o *options) { o.maxBody = bytes }
+}
+
+// WithChargeHeaders says in x-budget-charged what a call was charged, such as
+// "cost=1500000, tokens=320": in a header of a plain answer, which is held back
+// for it until it is whole and the broker has kept the charge, and in a trailer
+// of a stream, which is not held back.
+func WithChargeHeaders() Option {
+	return func(o *options) { o.chargeHeaders = true }
+}
+
+// WithHoldBack refuses calls by itself, without a reservation, while the
+// provider's last refusal of the same model and credential asks to wait.
+func WithHoldBack() Option {
+	return func(o *options) { o.holdsBack = true }
+}
+
+// WithProviderLimits is told what each answer says of the provider's own limits.
+// The function must be quick and safe for concurrent use.
+func WithProviderLimits(observe func(ProviderLimit)) Option {
+	return func(o *options) { o.onLimit = observe }
+}
+
+// WithSettled is told how each reservation ended. The function must be quick and
+// safe for concurrent use.
+func WithSettled(observe func(Settled)) Option {
+	return func(o *options) { o.onSettled = observe }
+}

@@ -1,0 +1,231 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/estimator/answer"
+)
+
+// Transport is an http.RoundTripper that reserves before a call to a provider and
+// refunds after it. It is safe for concurrent use.
+type Transport struct {
+	options
+	client *budget.Client
+	held   heldBack
+
+	mu   sync.Mutex
+	open int           // calls whose closing the broker does not have yet
+	idle chan struct{} // closed when open comes to 0; nil: nobody waits
+}
+
+// New makes a Transport that asks with client, which may be nil if every
+// [Caller] has one.
+func New(client *budget.Client, opts ...Option) *Transport {
+	t := &Transport{
+		client:  client,
+		options: options{base: http.DefaultTransport, endpoints: Endpoints(), lease: budget.DefaultLease, maxBody: DefaultMaxBody},
+	}
+	for _, option := range opts {
+		option(&t.options)
+	}
+	return t
+}
+
+// Wait waits until the broker has the closing of every call that was begun, or
+// fails with ctx's error. An answer that is neither read to its end nor closed
+// keeps it waiting. A program that ends right after its last call should wait.
+func (t *Transport) Wait(ctx context.Context) error {
+	t.mu.Lock()
+	if t.open == 0 {
+		t.mu.Unlock()
+		return nil
+	}
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+	}
+	idle := t.idle
+	t.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *Transport) closing(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open += n; t.open == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+}
+
+// RoundTrip implements http.RoundTripper. A refusal is an answer and no error.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	endpoint, model := t.recognise(request)
+	if endpoint == nil {
+		if t.refuseUnknown {
+			f := &Fault{Kind: FaultDenied, Message: "budget: calls of this kind are not budgeted and so not allowed; see transport.WithEndpoints"}
+			return refuse(request, answer.OpenAI, f), nil
+		}
+		return t.base.RoundTrip(request)
+	}
+	layout := endpoint.layout()
+	raw, err := readBody(request, t.maxBody)
+	if err == errTooLarge {
+		f := &Fault{Kind: FaultTooLarge, Message: fmt.Sprintf("budget: the body is over %d bytes", t.maxBody)}
+		return refuse(request, layout, f), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	asked, err := readRequest(endpoint, model, raw)
+	if err != nil {
+		return refuse(request, layout, &Fault{Kind: FaultInvalid, Message: "budget: " + err.Error()}), nil
+	}
+	key := heldKeyOf(request, asked.model)
+	if wait := t.held.wait(key, time.Now()); t.holdsBack && wait > 0 {
+		f := &Fault{Kind: FaultRateLimited, Message: "budget: the provider asked to wait", RetryAfter: wait, Header: http.Header{"X-Budget-Reason": {"provider_limited"}}}
+		return refuse(request, layout, f), nil
+	}
+	if t.allowsLess {
+		asked.allowLess(endpoint, t.fewestOutput)
+	}
+	client, ask, err := t.ask(request, asked)
+	if err != nil {
+		return nil, err
+	}
+	running, err := client.Begin(request.Context(), ask)
+	if err != nil {
+		if ended := request.Context().Err(); ended != nil {
+			return nil, ended
+		}
+		return refuse(request, layout, faultOf(err)), nil
+	}
+	c := t.begin(request, running, endpoint, asked.model)
+	return c.send(key, asked, layout)
+}
+
+// refuse answers without sending the call on, and closes its body as a
+// RoundTripper must.
+func refuse(request *http.Request, layout answer.Layout, f *Fault) *http.Response {
+	if request.Body != nil {
+		request.Body.Close()
+	}
+	return f.Answer(request, layout)
+}
+
+// ask is the reservation to make for a request.
+func (t *Transport) ask(request *http.Request, asked *asked) (*budget.Client, budget.Request, error) {
+	who := Caller{}
+	if t.caller != nil {
+		var err error
+		if who, err = t.caller(request); err != nil {
+			return nil, budget.Request{}, err
+		}
+	}
+	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease}
+	if who.Account != "" {
+		ask.Account = who.Account
+	}
+	if len(who.Labels) > 0 {
+		ask.Labels = maps.Clone(t.labels)
+		if ask.Labels == nil {
+			ask.Labels = map[string]string{}
+		}
+		maps.Copy(ask.Labels, who.Labels)
+	}
+	client := t.client
+	if who.Client != nil {
+		client = who.Client
+	}
+	if client == nil {
+		return nil, budget.Request{}, errors.New("transport: neither New nor the Caller has a client")
+	}
+	return client, ask, nil
+}
+
+// send sends the call on and follows its answer.
+func (c *call) send(key heldKey, asked *asked, layout answer.Layout) (response *http.Response, err error) {
+	t := c.transport
+	var begun, connected atomic.Bool
+	ctx := httptrace.WithClientTrace(c.request.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { begun.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	outbound, asksUsage := c.outbound(ctx, asked)
+	answered := false
+	defer func() {
+		if !answered { // failed or panicked
+			c.neverAnswered(err, begun.Load() && !connected.Load())
+		}
+	}()
+	if response, err = t.base.RoundTrip(outbound); err != nil {
+		return nil, err
+	}
+	if limit, ok := limitOf(response, time.Now()); ok {
+		limit.Provider, limit.Host, limit.Model = c.endpoint.Provider, c.request.URL.Host, asked.model
+		if limit.Refused && limit.RetryAfter > 0 && t.holdsBack {
+			now := time.Now()
+			t.held.hold(key, now, now.Add(limit.RetryAfter))
+		}
+		if t.onLimit != nil {
+			t.onLimit(limit)
+		}
+	}
+	answered = true
+	c.follow(response, layout, asksUsage)
+	return response, nil
+}
+
+// outbound is the request as it is sent on, and whether its answer has a chunk
+// that the caller did not ask for.
+func (c *call) outbound(ctx context.Context, asked *asked) (outbound *http.Request, asksUsage bool) {
+	outbound = c.request.Clone(ctx)
+	raw := asked.raw
+	if !c.endpoint.Signed {
+		if granted := c.running.GrantedMaxOutputTokens; asked.llm.MinOutputTokens != nil && granted > 0 {
+			if changed := setField(raw, asked.outputField(c.endpoint), strconv.FormatInt(granted, 10)); changed != nil {
+				raw = changed
+			}
+		}
+		if c.endpoint.AsksUsage && asked.streams() && !asked.asksUsage() {
+			if changed := setField(raw, "stream_options.include_usage", "true"); changed != nil {
+				raw, asksUsage = changed, true
+			}
+		}
+		if outbound.Header.Get("Accept-Encoding") != "" {
+			// Whoever asks for a compressed answer takes a plain one too, and a
+			// plain one can be read along.
+			outbound.Header.Set("Accept-Encoding", "identity")
+		}
+	}
+	outbound.Body = io.NopCloser(bytes.NewReader(raw))
+	outbound.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(raw)), nil }
+	if outbound.ContentLength = int64(len(raw)); len(raw) != len(asked.raw) && outbound.Header.Get("Content-Length") != "" {
+		outbound.Header.Set("Content-Length", strconv.Itoa(len(raw)))
+	}
+	return outbound, asksUsage
+}
+
+// isStream says whether an answer comes piece by piece.
+func isStream(request *http.Request, response *http.Response) bool {
+	kind := response.Header.Get("Content-Type")
+	return strings.HasPrefix(kind, "text/event-stream") || strings.HasPrefix(kind, "application/vnd.amazon.eventstream") ||
+		strings.HasSuffix(request.URL.Path, ":streamGenerateContent")
+}
