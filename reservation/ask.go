@@ -40,6 +40,13 @@ type Spend struct {
 	Model    string // prices Use; "" when Use is nil
 	Use      *estimator.Use
 	APIKey   string `json:"-"` // as Ask.APIKey
+
+	// Extra are buckets that the call brings along: each has to grant beside the
+	// policy's limits, in the same step, and none is a quota's or a pool's. Their
+	// IDs are none of the policy's.
+	Extra []quota.Applied `json:",omitempty"`
+	// DryRun decides and charges nothing.
+	DryRun bool `json:",omitempty"`
 }
 
 // Usage is what a call really used. At least one field is set, or Unused

@@ -243,6 +243,7 @@ type work struct {
 	key      string
 	body     Hash
 	dryRun   bool
+	extra    []quota.Applied // limits that a charge brings along
 	estimate *estimator.Estimate
 	slopes   []meterSlope  // of what was estimated
 	least    *quota.Tokens // of output that are worth a grant; nil: all that is asked
@@ -339,7 +340,7 @@ func (w *work) mintAnew(ctx context.Context, b *Broker, at time.Time) error {
 // mint makes the reservation's id and plan for an instant of the engine's
 // clock, and seals the token.
 func (w *work) mint(b *Broker, at time.Time) error {
-	p, err := newPlan(w.policy, w.token.Account, w.token.Labels, w.token.Asked, at, w.token.Charge)
+	p, err := newPlan(w.policy, w.token.Account, w.token.Labels, w.token.Asked, at, w.token.Charge, w.extra)
 	if err != nil {
 		return err
 	}
@@ -375,7 +376,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			Lease: w.token.Lease, Retention: w.token.Retention,
 			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun,
 		}
-		if w.token.Charge {
+		if w.token.Charge && !w.dryRun {
 			request.Settle = w.settlement()
 		}
 		answer, err := b.Store.Reserve(ctx, request)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/budgetd/budgetd/concurrency"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -22,8 +23,11 @@ func (b *Broker) Charge(ctx context.Context, spend Spend) (Decision, error) {
 }
 
 func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
-	w := &work{policy: b.Policies.Current(), key: spend.Key}
+	w := &work{policy: b.Policies.Current(), key: spend.Key, extra: spend.Extra, dryRun: spend.DryRun}
 	w.token.Charge = true
+	if spend.DryRun {
+		w.key, w.token.Lease = "", concurrency.MinLease // nothing is kept, so nothing ends
+	}
 	w.count = func(_ context.Context, at time.Time) error { return w.countSpend(b, spend, at) }
 	at := b.now()
 	if err := w.count(ctx, at); err != nil {
@@ -42,7 +46,7 @@ func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 		return Decision{}, err
 	}
 	d, err := b.commit(ctx, w)
-	if err != nil || d.Grant == nil {
+	if err != nil || d.Grant == nil || w.dryRun {
 		return d, err
 	}
 	return d, b.keepCharge(ctx, w)

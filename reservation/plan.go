@@ -20,8 +20,8 @@ type plan struct {
 
 // newPlan finds the limits that a call meets and what it asks of each. It is a
 // pure function of its arguments. Slots are left out of a charge, which has no
-// duration.
-func newPlan(policy *quota.Policy, account string, labels map[string]string, asked quota.Amounts, at time.Time, charge bool) (plan, error) {
+// duration. extra are limits beside the policy's.
+func newPlan(policy *quota.Policy, account string, labels map[string]string, asked quota.Amounts, at time.Time, charge bool, extra []quota.Applied) (plan, error) {
 	applied, err := policy.Applied(account, labels)
 	if errors.Is(err, quota.ErrUnknownAccount) {
 		return plan{}, fmt.Errorf("account %q: %w", account, ErrNotFound)
@@ -29,6 +29,7 @@ func newPlan(policy *quota.Policy, account string, labels map[string]string, ask
 	if err != nil {
 		return plan{}, err
 	}
+	applied = append(applied, extra...)
 	p := plan{
 		account: policy.Accounts[account],
 		holds:   make([]plannedHold, 0, len(applied)),

@@ -19,6 +19,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/ratelimit"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
 	"github.com/budgetd/budgetd/estimator/forecast/lengthstore"
 	"github.com/budgetd/budgetd/quota/policystore"
@@ -407,7 +408,7 @@ func (a *App) serve(parts rpc.Parts) error {
 	if err != nil {
 		return err
 	}
-	services, err := rpc.NewServices(parts, who, rpc.Config{
+	services, gateway, err := rpc.NewServices(parts, who, rpc.Config{
 		MaxRequestBytes: a.config.MaxRequestBytes,
 		MaxInFlight:     a.config.MaxInFlight,
 		QuotaForbidden:  a.config.QuotaStatus == http.StatusForbidden,
@@ -418,9 +419,13 @@ func (a *App) serve(parts rpc.Parts) error {
 	if err != nil {
 		return err
 	}
+	envoy, err := ratelimit.NewService(gateway, ratelimit.Naming(a.config.RateLimitAccount))
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
 	var names []string
-	for _, service := range services {
+	for _, service := range append(services, envoy) {
 		mux.Handle(service.Path, a.calls.counted(service.Handler))
 		names = append(names, service.Name)
 	}

@@ -25,8 +25,10 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/ratelimit"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 )
@@ -174,7 +176,7 @@ func TestHealthAndReflection(t *testing.T) {
 		}
 		return response.StatusCode, string(text)
 	}
-	for _, service := range []string{"", budgetv1connect.BudgetServiceName} {
+	for _, service := range []string{"", budgetv1connect.BudgetServiceName, ratelimit.Name} {
 		if status, text := check(service); status != http.StatusOK || !strings.Contains(text, "SERVING") || strings.Contains(text, "NOT") {
 			t.Errorf("health of %q: %d %s", service, status, text)
 		}
@@ -191,11 +193,13 @@ func TestHealthAndReflection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(names, budgetv1connect.BudgetServiceName) {
-		t.Errorf("services: %v", names)
-	}
-	if files, err := stream.FileContainingSymbol("budget.v1.BudgetService"); err != nil || len(files) == 0 {
-		t.Errorf("the file of the service: %v, %v", files, err)
+	for _, service := range []string{budgetv1connect.BudgetServiceName, ratelimit.Name} {
+		if !slices.Contains(names, protoreflect.FullName(service)) {
+			t.Errorf("services: %v, without %s", names, service)
+		}
+		if files, err := stream.FileContainingSymbol(protoreflect.FullName(service)); err != nil || len(files) == 0 {
+			t.Errorf("the file of %s: %v, %v", service, files, err)
+		}
 	}
 	if _, err := stream.Close(); err != nil {
 		t.Error(err)

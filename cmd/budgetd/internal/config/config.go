@@ -45,6 +45,8 @@ type Config struct {
 	QuotaStatus     int           // HTTP status of a quota that is used up: 429 or 403
 	MaxRetryAfter   time.Duration // that callers are told to wait for a quota
 
+	RateLimitAccount string // what names the account in Envoy's calls: "domain", "entry", "key"
+
 	WebhookURL    Secret // where alerts are posted; not set: nowhere
 	WebhookSecret Secret // as alerts.ParseSecrets reads it
 

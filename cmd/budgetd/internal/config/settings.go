@@ -326,6 +326,20 @@ var settings = []Setting{
 		get:      func(c *Config) string { return shortDuration(c.MaxRetryAfter) },
 	},
 	{
+		Name: "ratelimit_account", Type: "choice", Bound: "domain, entry or key",
+		Usage:    "what names the account in Envoy's rate limit calls: domain, entry or key",
+		Doc:      "What names the account in calls of Envoy's rate limit protocol: the domain; the descriptor entry \"account\", which then every descriptor has; or the API key, which then is for one account only. With entry and key the domain is the label domain. See gateways.md.",
+		standard: fixed("domain"),
+		set: func(c *Config, v string) error {
+			c.RateLimitAccount = v
+			if v != "domain" && v != "entry" && v != "key" {
+				return errors.New("names no account; use domain, entry or key")
+			}
+			return nil
+		},
+		get: func(c *Config) string { return c.RateLimitAccount },
+	},
+	{
 		Name: "webhook_url", Type: "URL", Secret: true, Bound: "https:// or http:// URL, or empty; with webhook_secret",
 		Usage:    "`URL` that alerts of quotas are posted to",
 		Doc:      "Where alerts of quotas are posted, signed with webhook_secret. Set it alike on every broker: each sends what any of them has raised. Only scheme and host are shown, since a path may be a secret. Empty: alerts are raised and posted nowhere. See alerts.md.",

@@ -154,7 +154,7 @@ func start(t testing.TB, s setup) *server {
 		}
 	})
 	s.config.Registerer, s.config.Logger = srv.registry, logger
-	services, err := rpc.NewServices(rpc.Parts{
+	services, _, err := rpc.NewServices(rpc.Parts{
 		Broker: broker, Auditor: reservation.NewAuditor(broker), Policies: policies, Watcher: srv.watcher, Keys: keys, Signing: signing,
 		Alerts: alerts.Open(db, alerts.Config{}),
 	}, who, s.config)

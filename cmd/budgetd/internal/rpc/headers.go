@@ -46,32 +46,38 @@ func wholeSeconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// tightest returns the hold of whose limit the least share is left; of equal
-// ones the first. ok is false when no level is known.
+// tightest returns the limit of which the least share is left; of equal ones the
+// first. ok is false when no level is known.
 func tightest(grant *reservation.Grant) (limit shownLimit, ok bool) {
-	if grant.Degraded {
-		return shownLimit{}, false
-	}
-	for _, hold := range grant.Holds {
-		if !hold.LevelKnown || hold.Max <= 0 {
-			continue
-		}
-		candidate := shownLimit{
-			name: hold.Limit, max: hold.Max, remaining: hold.Level.Remaining,
-			window: hold.Window, resetsAt: hold.Level.ResetsAt, now: grant.Now,
-		}
-		if !ok || lessShare(candidate, limit) {
-			limit, ok = candidate, true
-		}
-	}
-	return limit, ok
+	hold, ok := leastShare(grant, func(*reservation.HeldLimit) bool { return true })
+	return shownLimit{
+		name: hold.Limit, max: hold.Max, remaining: hold.Level.Remaining,
+		window: hold.Window, resetsAt: hold.Level.ResetsAt, now: grant.Now,
+	}, ok
 }
 
-// lessShare compares what is left of two limits, exactly: a.remaining/a.max <
-// b.remaining/b.max.
-func lessShare(a, b shownLimit) bool {
-	high1, low1 := bits.Mul64(uint64(max(a.remaining, 0)), uint64(b.max))
-	high2, low2 := bits.Mul64(uint64(max(b.remaining, 0)), uint64(a.max))
+// leastShare returns the hold, of those wanted, of whose limit the least share
+// is left.
+func leastShare(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bool) (least reservation.HeldLimit, ok bool) {
+	if grant.Degraded {
+		return least, false
+	}
+	for _, hold := range grant.Holds {
+		if !hold.LevelKnown || hold.Max <= 0 || !wanted(&hold) {
+			continue
+		}
+		if !ok || lessShare(hold, least) {
+			least, ok = hold, true
+		}
+	}
+	return least, ok
+}
+
+// lessShare compares what is left of two limits, exactly: a's remaining/max <
+// b's.
+func lessShare(a, b reservation.HeldLimit) bool {
+	high1, low1 := bits.Mul64(uint64(max(a.Level.Remaining, 0)), uint64(b.Max))
+	high2, low2 := bits.Mul64(uint64(max(b.Level.Remaining, 0)), uint64(a.Max))
 	return high1 < high2 || high1 == high2 && low1 < low2
 }
 

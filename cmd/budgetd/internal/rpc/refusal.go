@@ -25,7 +25,7 @@ var reasons = map[reservation.Reason]budgetv1.RefusalReason{
 // refused is the answer to a call that a limit refused. A quota whose period
 // ends later than callers should wait is not retryable: they come back at a
 // bounded pace, in case a grant or a larger plan has come meanwhile.
-func (s *service) refused(account string, refusal *reservation.RefusedLimit) error {
+func (s *service) refused(account string, refusal *reservation.RefusedLimit) *connect.Error {
 	used := refusal.Reason == reservation.QuotaExhausted
 	code := connect.CodeResourceExhausted
 	if used && s.quotaForbidden {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -81,9 +82,10 @@ type service struct {
 	maxRetryAfter  time.Duration
 }
 
-// NewServices returns the BudgetService and the AdminService. Connect, gRPC and
-// gRPC-Web are served alike. who must have AdminOnly in its list.
-func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service, error) {
+// NewServices returns the BudgetService and the AdminService, and what other
+// protocols share with them. Connect, gRPC and gRPC-Web are served alike. who
+// must have AdminOnly in its list.
+func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service, *Gateway, error) {
 	if config.MaxRequestBytes == 0 {
 		config.MaxRequestBytes = DefaultMaxRequestBytes
 	}
@@ -94,14 +96,14 @@ func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service
 		config.MaxRetryAfter = DefaultMaxRetryAfter
 	}
 	if config.MaxRequestBytes < 0 || config.MaxInFlight < 0 || config.MaxRetryAfter < 0 {
-		return nil, errors.New("MaxRequestBytes, MaxInFlight and MaxRetryAfter must not be negative")
+		return nil, nil, errors.New("MaxRequestBytes, MaxInFlight and MaxRetryAfter must not be negative")
 	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
 	m, err := newMetrics(config.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("the metrics of the API: %w", err)
+		return nil, nil, fmt.Errorf("the metrics of the API: %w", err)
 	}
 	traffic := newTraffic(config.MaxInFlight, m)
 	mark := newFaultMark()
@@ -120,10 +122,10 @@ func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service
 	shared := base{broker: parts.Broker, log: config.Logger}
 	calls := &service{base: shared, quotaForbidden: config.QuotaForbidden, maxRetryAfter: config.MaxRetryAfter}
 	path, handler := budgetv1connect.NewBudgetServiceHandler(calls, options...)
-	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, append(options, connect.WithInterceptors(operatorsOnly{}))...)
+	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, append(slices.Clip(options), connect.WithInterceptors(operatorsOnly{}))...)
 	errorWriter := connect.NewErrorWriter(options...)
 	return []Service{
 		{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, handler)},
 		{budgetv1connect.AdminServiceName, adminPath, boundBody(config.MaxRequestBytes, errorWriter, unhurried(adminHandler))},
-	}, nil
+	}, &Gateway{calls: calls, options: options, errorWriter: errorWriter, most: config.MaxRequestBytes}, nil
 }

@@ -1,0 +1,116 @@
+package ratelimit
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
+	"github.com/budgetd/budgetd/quota"
+)
+
+type status = rlsv3.RateLimitResponse_DescriptorStatus
+
+// shownLimit is a limit as a status tells of it.
+type shownLimit struct {
+	name      string
+	max       quota.Amount
+	remaining quota.Amount
+	window    time.Duration // 0: none
+	resetsAt  time.Time     // zero: nothing is to come back
+	now       time.Time
+}
+
+func (l *shownLimit) status(code rlsv3.RateLimitResponse_Code) *status {
+	s := &status{Code: code, LimitRemaining: uint32Of(l.remaining)}
+	s.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{Name: l.name, RequestsPerUnit: uint32Of(l.max)}
+	s.CurrentLimit.Unit, s.CurrentLimit.UnitMultiplier = unitOf(l.window)
+	if !l.resetsAt.IsZero() {
+		s.DurationUntilReset = durationpb.New(max(l.resetsAt.Sub(l.now), 0))
+	}
+	return s
+}
+
+// uint32Of cuts an amount to what the protocol's counts hold.
+func uint32Of(amount quota.Amount) uint32 {
+	return uint32(min(max(amount, 0), math.MaxUint32))
+}
+
+// unitOf writes a span, which is of whole seconds, in the largest unit that
+// divides it. No span has no unit.
+func unitOf(window time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
+	for _, candidate := range []struct {
+		unit   rlsv3.RateLimitResponse_RateLimit_Unit
+		length time.Duration
+	}{
+		{rlsv3.RateLimitResponse_RateLimit_DAY, 24 * time.Hour},
+		{rlsv3.RateLimitResponse_RateLimit_HOUR, time.Hour},
+		{rlsv3.RateLimitResponse_RateLimit_MINUTE, time.Minute},
+		{rlsv3.RateLimitResponse_RateLimit_SECOND, time.Second},
+	} {
+		if times := window / candidate.length; times > 0 && window%candidate.length == 0 && times <= math.MaxUint32 {
+			return candidate.unit, wrapperspb.UInt32(uint32(times))
+		}
+	}
+	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, nil
+}
+
+// granted tells the descriptors of a step what is left.
+func granted(statuses []*status, descriptors []descriptor, s *step, answer *rpc.Answer) {
+	for _, i := range s.covers {
+		hold, ok := rpc.Tightest(answer.Grant, descriptors[i].meter)
+		if !ok {
+			statuses[i] = &status{Code: rlsv3.RateLimitResponse_OK}
+			continue
+		}
+		l := shownLimit{
+			name: hold.Limit, max: hold.Max, remaining: hold.Level.Remaining,
+			window: hold.Window, resetsAt: hold.Level.ResetsAt, now: answer.Grant.Now,
+		}
+		statuses[i] = l.status(rlsv3.RateLimitResponse_OK)
+	}
+}
+
+// refused blames those descriptors of a step whose meter the limit counts, or
+// all of them when none does: a limit on requests refuses a call that states
+// tokens only.
+func refused(statuses []*status, descriptors []descriptor, s *step, answer *rpc.Answer) {
+	refusal := answer.Refusal
+	l := shownLimit{
+		name: refusal.Limit, max: refusal.Max, remaining: refusal.Remaining,
+		window: refusal.Window, resetsAt: refusal.ResetsAt, now: refusal.Now,
+	}
+	counts := func(i int) bool { return descriptors[i].meter == refusal.Meter }
+	all := !slices.ContainsFunc(s.covers, counts)
+	for _, i := range s.covers {
+		if all || counts(i) {
+			statuses[i] = l.status(rlsv3.RateLimitResponse_OVER_LIMIT)
+		}
+	}
+}
+
+// headersOut lists headers in order of their names.
+func headersOut(header http.Header) []*corev3.HeaderValue {
+	var out []*corev3.HeaderValue
+	for name, values := range header {
+		for _, value := range values {
+			out = append(out, &corev3.HeaderValue{Key: name, Value: value})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *corev3.HeaderValue) int {
+		switch {
+		case a.Key < b.Key:
+			return -1
+		case a.Key > b.Key:
+			return 1
+		}
+		return 0
+	})
+	return out
+}

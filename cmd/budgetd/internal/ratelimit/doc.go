@@ -1,0 +1,36 @@
+// Package ratelimit serves Envoy's rate limit protocol,
+// envoy.service.ratelimit.v3.RateLimitService, from the same limits and quotas as
+// the BudgetService: a request that a gateway asks about is a Charge, settled at
+// once.
+//
+// # From a request to charges
+//
+// The domain names the account, or an entry "account" does, or the API key
+// ([Naming]). The entries of a descriptor are labels. The entry "meter" is none:
+// it names the meter that the descriptor's hits count in, which is requests
+// unless said. Hits are the descriptor's own hits_addend, else the request's,
+// where 0 stands for 1. A call counts as one request too where its hits are in
+// another meter, as every Charge does.
+//
+// Several descriptors are one Charge with all their labels, in which each limit
+// counts once and all grant or none takes anything. Where that can't be, because
+// two descriptors name different accounts, give one label two values, or state
+// different hits in one meter, each is a Charge of its own, in their order, up to
+// the first refusal: what was charged before it stays charged.
+//
+// A descriptor whose own hits_addend is 0 takes nothing: it is looked, before
+// anything is charged, whether one unit of its meter would pass.
+//
+// A descriptor's limit (the override) is a bucket beside those of the policy. It
+// can make less pass, and never more.
+//
+// # From decisions to an answer
+//
+// OVER_LIMIT means that a limit refused, and nothing else does: what can't be
+// read or decided is an error of the call, and the gateway's own rule holds
+// (Envoy: failure_mode_deny). A status shows the limit on its descriptor's meter
+// of which the least share is left, or the one that refused; UNKNOWN stands for
+// what was not decided because of another's refusal. The duration is until the
+// limit is whole again. Counts are cut at 2^32-1. The headers to add are those
+// of package rpc, of the last Charge.
+package ratelimit

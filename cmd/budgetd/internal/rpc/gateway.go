@@ -1,0 +1,86 @@
+package rpc
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// Gateway is what the protocols of gateways, which have rooms of their own,
+// share with the BudgetService: who is let in, how many calls may be under way,
+// whose account it is, what an error is called and which headers tell of a
+// limit.
+type Gateway struct {
+	calls       *service
+	options     []connect.HandlerOption
+	errorWriter *connect.ErrorWriter
+	most        int // bytes of a request
+}
+
+// Options are the options of a Connect handler that is let in, bounded, counted
+// and timed as the BudgetService is.
+func (g *Gateway) Options() []connect.HandlerOption { return g.options }
+
+// Bound bounds what the requests to a handler with [Gateway.Options] may weigh.
+func (g *Gateway) Bound(next http.Handler) http.Handler {
+	return boundBody(g.most, g.errorWriter, next)
+}
+
+// Answer is a decision with what tells a caller of it.
+type Answer struct {
+	reservation.Decision
+	// Header has the headers that this package's comment lists.
+	Header http.Header
+	// Text explains a refusal; "" for a grant.
+	Text string
+	// Forbidden: refused by a quota that is used up, where the broker is set to
+	// answer that with 403 (quota_exhausted_status).
+	Forbidden bool
+}
+
+// Charge charges what the caller of ctx, as the gate let it in, spends. An
+// account that is "" is the caller's only one. The error is a *connect.Error
+// that says what to do.
+func (g *Gateway) Charge(ctx context.Context, spend reservation.Spend) (Answer, error) {
+	s := g.calls
+	account, err := s.account(ctx, spend.Account)
+	if err != nil {
+		return Answer{}, s.asConnect(ctx, err, inCharge)
+	}
+	if err := keyIn(spend.Key); err != nil {
+		return Answer{}, err
+	}
+	spend.Account, spend.APIKey = account, apiKey(ctx)
+	decision, err := s.broker.Charge(ctx, spend)
+	if err != nil {
+		return Answer{}, s.forAccount(ctx, account, err, inCharge)
+	}
+	answer := Answer{Decision: decision, Header: http.Header{}}
+	if decision.Refusal != nil {
+		refused := s.refused(account, decision.Refusal)
+		answer.Header, answer.Text = refused.Meta(), refused.Message()
+		answer.Forbidden = refused.Code() == connect.CodePermissionDenied
+		return answer, nil
+	}
+	if limit, ok := tightest(decision.Grant); ok {
+		limit.set(answer.Header)
+	}
+	return answer, nil
+}
+
+// Tightest returns the hold on the meter of whose limit the least share is left;
+// of equal ones the first. ok is false when no level is known.
+func Tightest(grant *reservation.Grant, meter quota.Meter) (hold reservation.HeldLimit, ok bool) {
+	return leastShare(grant, func(hold *reservation.HeldLimit) bool { return hold.Meter == meter })
+}
+
+// Invalid makes an invalid_argument error for a field of a request. bound is
+// what would be accepted; it may be empty.
+func Invalid(field, problem, bound string) *connect.Error {
+	return invalid(&budgetv1.InvalidField{Field: field, Problem: problem, Bound: bound})
+}
