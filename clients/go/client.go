@@ -117,6 +117,10 @@ type Reservation struct {
 	// GrantedMaxOutputTokens, for each choice of an LLM call, is the bound to give
 	// to the model. Less than was asked for only where MinOutputTokens was stated.
 	GrantedMaxOutputTokens int64
+
+	// LimitHeaders are RateLimit and RateLimit-Policy of the limit of which the
+	// least share is left. Empty: none is known.
+	LimitHeaders http.Header
 }
 
 // Reserve asks once. A refusal is a *[RefusedError]. Whoever reserves must
@@ -133,6 +137,7 @@ func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, er
 	return &Reservation{
 		ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded,
 		Estimate: m.Estimate, GrantedMaxOutputTokens: m.GrantedMaxOutputTokens,
+		LimitHeaders: limitHeadersOf(answer.Header()),
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package budget
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -23,7 +24,10 @@ type RefusedError struct {
 	// resets later than a caller should wait: it is then how often at most to ask
 	// whether a grant or a larger plan has come meanwhile.
 	RetryAfter time.Duration
-	Err        error // the *connect.Error
+	// LimitHeaders are RateLimit, RateLimit-Policy and Budget-Limited-By of the
+	// limit that refused.
+	LimitHeaders http.Header
+	Err          error // the *connect.Error
 }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
@@ -74,7 +78,7 @@ func AsRefusal(err error) error {
 			continue
 		}
 		if refusal, ok := value.(*budgetv1.Refusal); ok {
-			return &RefusedError{Refusal: refusal, RetryAfter: retryAfter(rpc), Err: rpc}
+			return &RefusedError{Refusal: refusal, RetryAfter: retryAfter(rpc), LimitHeaders: limitHeadersOf(rpc.Meta()), Err: rpc}
 		}
 	}
 	return err
