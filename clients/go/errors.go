@@ -39,6 +39,11 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // enough.
 func (e *RefusedError) Retryable() bool { return e.Refusal.GetRetryable() }
 
+// NeverFits says that the call asked for more than the limit can ever hold.
+func (e *RefusedError) NeverFits() bool {
+	return e.Refusal.GetReason() == budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY
+}
+
 // ResetsAt is when the limit is whole again by itself; of a quota, when its
 // period ends. Zero: never, or not known.
 func (e *RefusedError) ResetsAt() time.Time {

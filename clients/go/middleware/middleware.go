@@ -1,0 +1,74 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+
+	budget "github.com/budgetd/budgetd/clients/go"
+)
+
+// middleware is what New makes.
+type middleware struct {
+	budget  *budget.Client
+	options options
+	proxies proxies
+}
+
+// New returns a function that wraps handlers: each call to one is reserved
+// before it begins and refunded when the handler has returned. It fails when an
+// option is out of bounds.
+func New(client *budget.Client, opts ...Option) (func(http.Handler) http.Handler, error) {
+	if client == nil {
+		return nil, errors.New("client is missing: make one with budget.New")
+	}
+	m := &middleware{budget: client, options: defaults()}
+	for _, option := range opts {
+		option(&m.options)
+	}
+	if err := m.options.check(); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.proxies, err = parseProxies(m.options.trusted); err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}, nil
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	running, err := m.budget.Begin(r.Context(), m.request(r))
+	if err != nil {
+		m.refuse(w, r, err)
+		return
+	}
+	call := &guarded{running: running}
+	// Also when the handler panics, which goes on to net/http. The client may have
+	// hung up by then, or the connection may be the handler's own: neither keeps
+	// the Refund from its way.
+	defer func() {
+		if _, err := running.End(r.Context(), call.end()); err != nil {
+			m.options.logger.ErrorContext(r.Context(), "the refund of a call was not delivered", "error", err)
+		}
+	}()
+	maps.Copy(w.Header(), running.LimitHeaders)
+	// The ResponseWriter is passed on as it is, so whatever it can do the handler
+	// can: Flush, Hijack, ReadFrom.
+	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, call)))
+}
+
+// request is what a call asks for.
+func (m *middleware) request(r *http.Request) budget.Request {
+	request := m.options.request(r)
+	labels := make(map[string]string, len(request.Labels)+2)
+	if r.Pattern != "" {
+		labels["route"] = r.Pattern
+	}
+	maps.Copy(labels, request.Labels)
+	labels[m.options.clientLabel] = m.client(r)
+	request.Labels = labels
+	return request
+}
