@@ -17,7 +17,7 @@ plans:
   reports:
     limits:
       - {name: reports, meter: in_flight, max: 2, match: {route: POST /reports}}
-      - {name: pages, meter: pages, rate: 100/hour, per: [client]}
+      - {name: pages, meter: pages, rate: 100/h, per: [client]}
 accounts:
   shop: {plan: reports}
 `
@@ -27,7 +27,7 @@ accounts:
 //
 //	limits:
 //	  - {name: reports, meter: in_flight, max: 2, match: {route: POST /reports}}
-//	  - {name: pages, meter: pages, rate: 100/hour, per: [client]}
+//	  - {name: pages, meter: pages, rate: 100/h, per: [client]}
 func Example() {
 	url, key, stop := broker.ForExample(reports, "shop")
 	defer stop()
