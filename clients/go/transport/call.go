@@ -20,10 +20,6 @@ import (
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
-// settleWait is how long the end of an answer waits for the broker to have its
-// closing. What takes longer goes on in the background.
-const settleWait = 250 * time.Millisecond
-
 // Settled is how a reservation ended.
 type Settled struct {
 	Reservation string
@@ -125,7 +121,7 @@ func (c *call) holdAnswer(through *body) {
 	case len(whole) > answer.MaxBodyBytes:
 		reader = io.MultiReader(reader, through)
 	default:
-		if charged := c.chargedBy(settleWait); charged != "" {
+		if charged := c.charges(); charged != "" {
 			c.response.Header.Set(chargedHeader, charged)
 		}
 	}
@@ -200,7 +196,7 @@ func (c *call) finish(cause error) {
 	c.mu.Unlock()
 	unwatch()
 	go c.end(usage)
-	charged := c.chargedBy(settleWait)
+	charged := c.charges()
 	if c.transport.chargeHeaders && errors.Is(cause, io.EOF) && charged != "" {
 		if c.response.Trailer != nil {
 			c.response.Trailer.Set(chargedHeader, charged)
@@ -257,10 +253,10 @@ func (c *call) end(usage budget.Usage) {
 	}
 }
 
-// chargedBy waits for the closing and says what it charged; "" when it takes
-// longer, or failed.
-func (c *call) chargedBy(wait time.Duration) string {
-	timer := time.NewTimer(wait)
+// charges waits for the closing and says what it charged; "" when it takes too
+// long, or failed.
+func (c *call) charges() string {
+	timer := time.NewTimer(c.transport.settleWait)
 	defer timer.Stop()
 	select {
 	case <-c.settled:

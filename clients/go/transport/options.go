@@ -12,6 +12,10 @@ import (
 // broker has a bound of its own, max_request_bytes.
 const DefaultMaxBody = 32 << 20
 
+// DefaultSettleWait is how long the end of an answer waits for the broker to have
+// its closing.
+const DefaultSettleWait = 250 * time.Millisecond
+
 type options struct {
 	base          http.RoundTripper
 	account       string
@@ -23,6 +27,7 @@ type options struct {
 	allowsLess    bool
 	lease         time.Duration
 	maxBody       int64
+	settleWait    time.Duration
 	chargeHeaders bool
 	holdsBack     bool
 	onLimit       func(ProviderLimit)
@@ -94,10 +99,19 @@ func WithMaxBody(bytes int64) Option {
 	return func(o *options) { o.maxBody = bytes }
 }
 
+// WithSettleWait sets how long the end of an answer, or its Close, waits for the
+// broker to have the closing: [DefaultSettleWait] unless given. What takes longer
+// goes on in the background. Bytes of the answer never wait. With 0 nothing does,
+// and a program must call [Transport.Wait] before it ends.
+func WithSettleWait(most time.Duration) Option {
+	return func(o *options) { o.settleWait = max(most, 0) }
+}
+
 // WithChargeHeaders says in x-budget-charged what a call was charged, such as
 // "cost=1500000, tokens=320": in a header of a plain answer, which is held back
 // for it until it is whole and the broker has kept the charge, and in a trailer
-// of a stream, which is not held back.
+// of a stream, which is not held back. It is not there when the closing took
+// longer than [WithSettleWait] allows.
 func WithChargeHeaders() Option {
 	return func(o *options) { o.chargeHeaders = true }
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,7 @@ type rig struct {
 	t         testing.TB
 	broker    *broker.Broker
 	client    *budget.Client
+	key       string
 	transport *transport.Transport
 	provider  *httptest.Server
 	http      *http.Client
@@ -67,7 +69,7 @@ func newRig(t testing.TB, provider http.HandlerFunc, options ...transport.Option
 	data := t.TempDir()
 	broker.Apply(t, policy, "--data", data)
 	key := broker.Key(t, []string{"a", "small", "spent"}, "--data", data)
-	r := &rig{t: t, broker: broker.Start(t, "--data", data, "--deadline", "2s")}
+	r := &rig{t: t, key: key, broker: broker.Start(t, "--data", data, "--deadline", "2s")}
 	var err error
 	if r.client, err = budget.New(r.broker.URL, key); err != nil {
 		t.Fatal(err)
@@ -206,3 +208,12 @@ var (
 	usageChunk  = data(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o-mini","choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":6}}}`)
 	doneChunk   = data("[DONE]")
 )
+
+var unused = budget.Unused()
+
+// requestOf asks for tokens.
+func requestOf(account string, tokens int64) budget.Request {
+	return budget.Request{Account: account, Amounts: map[string]int64{"tokens": tokens}}
+}
+
+func jsonNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

@@ -35,8 +35,11 @@ type Transport struct {
 // [Caller] has one.
 func New(client *budget.Client, opts ...Option) *Transport {
 	t := &Transport{
-		client:  client,
-		options: options{base: http.DefaultTransport, endpoints: Endpoints(), lease: budget.DefaultLease, maxBody: DefaultMaxBody},
+		client: client,
+		options: options{
+			base: http.DefaultTransport, endpoints: Endpoints(), lease: budget.DefaultLease,
+			maxBody: DefaultMaxBody, settleWait: DefaultSettleWait,
+		},
 	}
 	for _, option := range opts {
 		option(&t.options)
@@ -46,7 +49,7 @@ func New(client *budget.Client, opts ...Option) *Transport {
 
 // Wait waits until the broker has the closing of every call that was begun, or
 // fails with ctx's error. An answer that is neither read to its end nor closed
-// keeps it waiting. A program that ends right after its last call should wait.
+// keeps it waiting. A program should wait before it ends.
 func (t *Transport) Wait(ctx context.Context) error {
 	t.mu.Lock()
 	if t.open == 0 {
