@@ -1,6 +1,7 @@
 package estimator
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -86,15 +87,12 @@ func (e *Estimator) policyPrice(c *Catalogue, provider, model string, m Model, a
 
 // priceOf returns a price of the policy as one of the catalogue's: classes that
 // it does not state cost what [Rates] documents, a long input costs no more than
-// a short one, and a tier or speed as much as the usual one. Units that it does
-// not state cost what the catalogue says, and a search that nobody priced costs
-// the dearest. It has the model's own names where it is spelled like them.
+// a short one, and a tier or speed as much as the usual one, where it does not say
+// otherwise. Units that it does not state cost what the catalogue says, and a
+// search that nobody priced costs the dearest. It has the model's own names where
+// it is spelled like them.
 func priceOf(stated quota.ModelPrice, m Model, search PerThousand) Price {
-	rates := make(catalogue.Rates, len(stated.Rates))
-	for name, nano := range stated.Rates {
-		rates[name] = int64(nano)
-	}
-	price := Price{Provider: stated.Provider, Model: stated.Model, Version: stated.Version()}
+	rates := policyRates(stated.Rates)
 	if m.ID != "" {
 		units := m.Price.Base.units()
 		for i, name := range unitNames {
@@ -103,10 +101,38 @@ func priceOf(stated quota.ModelPrice, m Model, search PerThousand) Price {
 			}
 		}
 	}
-	price.Base = complete(rates)
+	from := catalogue.Price{Rates: rates, Tiers: policyTiers(stated.Tiers)}
+	for _, s := range stated.Services {
+		from.Services = append(from.Services, catalogue.Service{Name: s.Name, Rates: policyRates(s.Rates), Tiers: policyTiers(s.Tiers)})
+	}
+	price := newPrice(from)
+	price.Provider, price.Model, price.Version = stated.Provider, stated.Model, stated.Version()
 	price.fillSearch(search)
 	if strings.EqualFold(stated.Provider, m.Provider) && strings.EqualFold(stated.Model, m.ID) {
 		price.Provider, price.Model = m.Provider, m.ID
 	}
 	return price
+}
+
+// policyRates returns rates of the policy in the catalogue's units: nano-USD per
+// hour for a second, and per thousand for the other units.
+func policyRates(stated map[string]quota.NanoUSD) catalogue.Rates {
+	rates := make(catalogue.Rates, len(stated))
+	for name, nano := range stated {
+		switch {
+		case name == unitNames[unitSecond]:
+			nano *= 3_600 // of at most quota.MaxPriceSecond
+		case slices.Contains(unitNames[:], name):
+			nano *= 1_000 // of at most quota.MaxPriceEach
+		}
+		rates[name] = int64(nano)
+	}
+	return rates
+}
+
+func policyTiers(stated []quota.PriceTier) (tiers []catalogue.Tier) {
+	for _, tier := range stated {
+		tiers = append(tiers, catalogue.Tier{Above: int64(tier.Above), Rates: policyRates(tier.Rates)})
+	}
+	return tiers
 }

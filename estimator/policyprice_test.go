@@ -119,6 +119,65 @@ func TestEstimateAtAPolicyPrice(t *testing.T) {
 	}
 }
 
+// A price of the policy may have units, steps for long inputs and service tiers,
+// by the words of a prices file, and costs what the same file would.
+func TestPolicyPriceWithUnitsStepsAndServices(t *testing.T) {
+	price := quota.ModelPrice{
+		Provider: "acme", Model: "my-model", From: anyDay,
+		Rates: map[string]quota.NanoUSD{"input": 1_000_000_000, "output": 4_000_000_000, "search": 10_000_000, "second": 100_000, "image": 40_000_000},
+		Tiers: []quota.PriceTier{{Above: 200_000, Rates: map[string]quota.NanoUSD{"input": 2_000_000_000, "search": 20_000_000}}},
+		Services: []quota.PriceService{
+			{Name: "batch", Rates: map[string]quota.NanoUSD{"input": 500_000_000, "output": 2_000_000_000}, Tiers: []quota.PriceTier{{Above: 200_000, Rates: map[string]quota.NanoUSD{"input": 1_000_000_000}}}},
+			{Name: "fast", Rates: map[string]quota.NanoUSD{"output": 40_000_000_000}},
+		},
+	}
+	if err := price.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := pricedBy(t, Config{}, price).ModelAt("acme", "my-model", anyDay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overrides, err := ParseOverrides([]byte(`
+models:
+  - provider: acme
+    id: my-model
+    usd_per_million: {input: 1, output: 4}
+    usd_each: {search: 0.01, second: 0.0001, image: 0.04}
+    tiers: [{above: 200000, usd_per_million: {input: 2}, usd_each: {search: 0.02}}]
+    services:
+      batch: {usd_per_million: {input: 0.5, output: 2}, tiers: [{above: 200000, usd_per_million: {input: 1}}]}
+      fast: {usd_per_million: {output: 40}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	embedded, err := EmbeddedCatalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, _ := embedded.With(overrides).LookupAt("acme", "my-model", anyDay)
+	for _, c := range []struct {
+		name string
+		use  Use
+		want quota.NanoUSD
+	}{
+		{"usual", Use{Tokens: TokenClasses{Input: 1000, Output: 100}}, 1_000_000 + 400_000},
+		{"a long input", Use{Tokens: TokenClasses{Input: 200_001}}, 400_002_000},
+		{"units", Use{Units: Units{Searches: 3, Seconds: 1500, Images: 1}}, 30_000_000 + 150_000 + 40_000_000},
+		{"searches of a long input", Use{Tokens: TokenClasses{Input: 200_001}, Units: Units{Searches: 1}}, 400_002_000 + 20_000_000},
+		{"a batch", Use{Tokens: TokenClasses{Input: 1000, Output: 100}, Tier: "batch"}, 500_000 + 200_000},
+		{"a long batch", Use{Tokens: TokenClasses{Input: 200_001}, Tier: "batch"}, 200_001_000},
+		{"at speed", Use{Tokens: TokenClasses{Input: 1000, Output: 100}, Speed: "fast"}, 1_000_000 + 4_000_000},
+	} {
+		got, err := policy.Price.Cost(c.use)
+		same, errOfFile := file.Price.Cost(c.use)
+		if err != nil || errOfFile != nil || got != c.want || same != got {
+			t.Errorf("%s: %s, %v; the file says %s, %v; want %s", c.name, got, err, same, errOfFile, c.want)
+		}
+	}
+}
+
 // withoutSearch are rates without the price of a search, of which the catalogue
 // has the dearest where nobody states one.
 func withoutSearch(r Rates) Rates {

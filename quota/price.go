@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,16 +15,39 @@ type ModelPrice struct {
 	Provider string
 	Model    string
 	From     time.Time // the reservations that are made from it on pin this price
-	// Rates are nano-USD per million tokens, by class: input and output, and
-	// where stated the others of [PriceClasses].
+	// Rates are nano-USD: per million tokens by class, input and output and where
+	// stated the others of [PriceClasses]; and each by unit, of [PriceUnits].
+	Rates    map[string]NanoUSD
+	Tiers    []PriceTier    // by bound, ascending
+	Services []PriceService // by name, ascending
+}
+
+// PriceTier is what the whole call costs whose input is above a bound. What it
+// does not state is as below the bound.
+type PriceTier struct {
+	Above Tokens // input tokens, exclusive: 1 to MaxPriceBound
 	Rates map[string]NanoUSD
+}
+
+// PriceService is what a call costs that the provider served otherwise than
+// usual: by a service tier or a speed. What it does not state is as usual.
+type PriceService struct {
+	Name  string // as the provider's answer has it, in lower case
+	Rates map[string]NanoUSD
+	Tiers []PriceTier
 }
 
 // Bounds of prices.
 const (
-	MaxPrices      = 10_000         // prices of a policy
-	MaxPricePerMil = 1_000 * OneUSD // per million tokens
-	maxModelBytes  = 128            // of a provider's or model's name
+	MaxPrices        = 10_000         // prices of a policy
+	MaxPricePerMil   = 1_000 * OneUSD // per million tokens
+	MaxPriceEach     = 100 * OneUSD   // an image, a page, a search or a request
+	MaxPriceSecond   = 10 * OneUSD
+	MaxPriceBound    = 1 << 30 // input tokens
+	MaxPriceTiers    = 3       // of a price, and of each of its services
+	MaxPriceServices = 6       // of a price: reservations carry it whole
+	maxModelBytes    = 128     // of a provider's or model's name
+	maxServiceBytes  = 32
 )
 
 // PriceClasses are the classes of tokens that a price may state.
@@ -32,6 +56,13 @@ var PriceClasses = []string{
 	"input_audio", "input_image", "input_video", "cache_read_audio", "cache_read_image",
 	"output_audio", "output_image", "output_video",
 }
+
+// PriceUnits are what a price may state besides tokens, each by itself; second is
+// of sound or video.
+var PriceUnits = []string{"image", "second", "page", "search", "request"}
+
+// PriceNames are all that a price may state: PriceClasses and PriceUnits.
+var PriceNames = slices.Concat(PriceClasses, PriceUnits)
 
 // Name is how a price is called beside others: "openai/gpt-4o-mini".
 func (m ModelPrice) Name() string { return m.Provider + "/" + m.Model }
@@ -65,12 +96,23 @@ func (m ModelPrice) Validate() error {
 	if p := microsecondProblem(m.From); p != "" {
 		f.add("from", "%s", p)
 	}
-	for _, class := range sortedKeys(m.Rates) {
-		if !slices.Contains(PriceClasses, class) {
-			f.add(class, "it is not a class of tokens; write %v", PriceClasses)
-		} else if rate := m.Rates[class]; rate < 0 || rate > MaxPricePerMil {
-			f.add(class, "%s is not between $0 and %s per million tokens", rate, MaxPricePerMil)
+	f.rates("", m.Rates)
+	f.tiers("", m.Tiers)
+	if len(m.Services) > MaxPriceServices {
+		f.add("services", "%d are stated, at most %d are accepted", len(m.Services), MaxPriceServices)
+	}
+	for i, s := range m.Services {
+		path := "services." + quoteShort(s.Name)
+		switch {
+		case !isName(s.Name) || len(s.Name) > maxServiceBytes:
+			f.add(path, "it is not the name of a service tier; use 1 to %d of a-z, 0-9, '_' and '-', as in batch", maxServiceBytes)
+		case i > 0 && s.Name <= m.Services[i-1].Name:
+			f.add(path, "services are in order of their names, each once")
+		case len(s.Rates) == 0 && len(s.Tiers) == 0:
+			f.add(path, "no price is stated")
 		}
+		f.rates(path+".", s.Rates)
+		f.tiers(path+".", s.Tiers)
 	}
 	for _, class := range []string{"input", "output"} {
 		if _, stated := m.Rates[class]; !stated {
@@ -78,6 +120,44 @@ func (m ModelPrice) Validate() error {
 		}
 	}
 	return f.err()
+}
+
+// rates adds the faults of rates below a path that is empty or ends in a dot.
+func (f *faults) rates(path string, rates map[string]NanoUSD) {
+	for _, name := range sortedKeys(rates) {
+		most, per := MaxPricePerMil, "per million tokens"
+		switch {
+		case name == "second":
+			most, per = MaxPriceSecond, "a second"
+		case slices.Contains(PriceUnits, name):
+			most, per = MaxPriceEach, "each"
+		case !slices.Contains(PriceClasses, name):
+			f.add(path+name, "it is not a class of tokens and not a unit; write %v", PriceNames)
+			continue
+		}
+		if rate := rates[name]; rate < 0 || rate > most {
+			f.add(path+name, "%s is not between $0 and %s %s", rate, most, per)
+		}
+	}
+}
+
+func (f *faults) tiers(path string, tiers []PriceTier) {
+	path += "tiers"
+	if len(tiers) > MaxPriceTiers {
+		f.add(path, "%d are stated, at most %d are accepted", len(tiers), MaxPriceTiers)
+	}
+	for i, tier := range tiers {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case tier.Above < 1 || tier.Above > MaxPriceBound:
+			f.add(at+".above", "%d is not between 1 and %d input tokens", tier.Above, MaxPriceBound)
+		case i > 0 && tier.Above <= tiers[i-1].Above:
+			f.add(at+".above", "%d does not come after %d; state the bounds in order, each once", tier.Above, tiers[i-1].Above)
+		case len(tier.Rates) == 0:
+			f.add(at, "no price is stated")
+		}
+		f.rates(at+".", tier.Rates)
+	}
 }
 
 // With returns the policy with prices, and with what grants covered in periods

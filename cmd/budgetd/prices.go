@@ -54,7 +54,9 @@ func newPricesListCommand(s streams) *cobra.Command {
 		Use:   "list",
 		Short: "List the prices that the policy states",
 		Long: `Lists the prices that the policy states, which go before those of the built-in
-catalogue. Rates are dollars per million tokens.`,
+catalogue. Rates are dollars per million tokens, and each for an image, a second, a
+page, a search and a request. Bounds of input and service tiers have rows of their
+own, with what they state.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := listPrices(cmd, &to, "", "")
@@ -64,35 +66,50 @@ catalogue. Rates are dollars per million tokens.`,
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, all)
 			}
-			header := []any{"MODEL", "FROM"}
-			var classes []string // which some price states
-			for _, class := range quota.PriceClasses {
-				states := func(p *budgetv1.ModelPrice) bool { _, stated := p.Rates[class]; return stated }
-				if slices.ContainsFunc(all.Prices, states) {
-					classes = append(classes, class)
-				}
-			}
-			for _, class := range classes {
-				header = append(header, class)
-			}
-			t := newTable(s.out, header...)
+			var rows []priceRow
 			for _, price := range all.Prices {
-				row := []any{price.Provider + "/" + price.Model, showInstant(price.From)}
-				for _, class := range classes {
-					shown := "-"
-					if rate, stated := price.Rates[class]; stated {
-						shown = quota.NanoUSD(rate).String()
-					}
-					row = append(row, shown)
-				}
-				t.AppendRow(row)
+				rows = append(rows, policyRows(price)...)
 			}
-			t.Render()
+			showPrices(s, rows, quota.PriceNames)
 			return nil
 		},
 	}
 	to.addFlags(cmd)
 	return cmd
+}
+
+// policyRows are the rows of one price of the policy.
+func policyRows(price *budgetv1.ModelPrice) []priceRow {
+	base := priceRow{model: price.Provider + "/" + price.Model, from: showInstant(price.From)}
+	rows := base.with("", price.Rates, price.Tiers)
+	for _, service := range price.Services {
+		rows = append(rows, base.with(service.Name, service.Rates, service.Tiers)...)
+	}
+	return rows
+}
+
+// priceOf reads a price as the broker lists it.
+func priceOf(p *budgetv1.ModelPrice) quota.ModelPrice {
+	price := quota.ModelPrice{Provider: p.Provider, Model: p.Model, From: p.From.AsTime(), Rates: ratesOf(p.Rates), Tiers: tiersOf(p.Tiers)}
+	for _, s := range p.Services {
+		price.Services = append(price.Services, quota.PriceService{Name: s.Name, Rates: ratesOf(s.Rates), Tiers: tiersOf(s.Tiers)})
+	}
+	return price
+}
+
+func ratesOf(rates map[string]int64) map[string]quota.NanoUSD {
+	out := make(map[string]quota.NanoUSD, len(rates))
+	for name, rate := range rates {
+		out[name] = quota.NanoUSD(rate)
+	}
+	return out
+}
+
+func tiersOf(tiers []*budgetv1.PriceTier) (out []quota.PriceTier) {
+	for _, tier := range tiers {
+		out = append(out, quota.PriceTier{Above: quota.Tokens(tier.Above), Rates: ratesOf(tier.Rates)})
+	}
+	return out
 }
 
 func newPricesSetCommand(s streams) *cobra.Command {
@@ -102,9 +119,10 @@ func newPricesSetCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set PROVIDER/MODEL",
 		Short: "State what a model costs from an instant on",
-		Long: `States what a model costs, in dollars per million tokens, for the reservations
-that are made from an instant on. What was charged before stays as it is: see
-prices correct.`,
+		Long: `States what a model costs, in dollars per million tokens and each by unit, for the
+reservations that are made from an instant on. What was charged before stays as it
+is: see prices correct. Prices of long inputs and of service tiers are stated in a
+policy file, with apply.`,
 		Example: `  budgetd prices set openai/gpt-4o-mini --from 2026-12-01 --input '$0.15' --output '$0.60' --cache-read '$0.075'`,
 		Args:    exactArgs("PROVIDER/MODEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,6 +164,9 @@ prices correct.`,
 	for _, class := range quota.PriceClasses {
 		rates[class] = cmd.Flags().String(flagOf(class), "", "dollars per million tokens, as `'$0.15'`")
 	}
+	for _, unit := range quota.PriceUnits {
+		rates[unit] = cmd.Flags().String(flagOf(unit), "", "dollars each, as `'$0.01'`")
+	}
 	return cmd
 }
 
@@ -168,11 +189,7 @@ func setPrice(cmd *cobra.Command, to *connection, price quota.ModelPrice) (*budg
 			if p.From.AsTime().Equal(price.From) {
 				continue
 			}
-			kept := quota.ModelPrice{Provider: p.Provider, Model: p.Model, From: p.From.AsTime(), Rates: map[string]quota.NanoUSD{}}
-			for class, rate := range p.Rates {
-				kept.Rates[class] = quota.NanoUSD(rate)
-			}
-			document.Prices = append(document.Prices, kept)
+			document.Prices = append(document.Prices, priceOf(p))
 		}
 		slices.SortFunc(document.Prices, func(a, b quota.ModelPrice) int { return a.From.Compare(b.From) })
 		text, err := policyfile.Marshal(document)

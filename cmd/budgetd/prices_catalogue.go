@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/budgetd/budgetd/estimator/catalogue"
-	"github.com/budgetd/budgetd/quota"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
 // cataloguePage is what prices catalogue prints as JSON: the catalogue's own
@@ -86,30 +86,22 @@ func catalogueOf(provider, model string) (cataloguePage, error) {
 	return page, nil
 }
 
-// priceRow is one row of rates.
-type priceRow struct {
-	model, from, when string
-	rates             catalogue.Rates
-}
-
 // rowsOf are the prices of a model: each from its day, then by bound of input and
 // by service.
 func rowsOf(provider string, m *catalogue.Model) []priceRow {
 	var rows []priceRow
-	name := provider + "/" + m.ID
 	for _, price := range m.Prices {
-		row := func(when string, rates catalogue.Rates, tiers []catalogue.Tier) {
-			if len(rates) > 0 {
-				rows = append(rows, priceRow{name, price.From, when, rates})
+		base := priceRow{model: provider + "/" + m.ID, from: price.From}
+		add := func(when string, rates catalogue.Rates, tiers []catalogue.Tier) {
+			bounds := make([]*budgetv1.PriceTier, len(tiers))
+			for i, tier := range tiers {
+				bounds[i] = &budgetv1.PriceTier{Above: tier.Above, Rates: tier.Rates}
 			}
-			for _, tier := range tiers {
-				above := "above " + showAmount("", tier.Above)
-				rows = append(rows, priceRow{name, price.From, strings.TrimSpace(when + " " + above), tier.Rates})
-			}
+			rows = append(rows, base.with(when, rates, bounds)...)
 		}
-		row("", price.Rates, price.Tiers)
+		add("", price.Rates, price.Tiers)
 		for _, service := range price.Services {
-			row(service.Name, service.Rates, service.Tiers)
+			add(service.Name, service.Rates, service.Tiers)
 		}
 	}
 	return rows
@@ -127,25 +119,5 @@ func showCatalogue(s streams, page cataloguePage) {
 			rows = append(rows, rowsOf(p.ID, &p.Models[i])...)
 		}
 	}
-	header := []any{"MODEL", "FROM", "WHEN"}
-	var names []string // which some row states
-	for _, name := range slices.Concat(catalogue.Classes[:], catalogue.Units[:]) {
-		if slices.ContainsFunc(rows, func(r priceRow) bool { _, stated := r.rates[name]; return stated }) {
-			names = append(names, name)
-			header = append(header, name)
-		}
-	}
-	t := newTable(s.out, header...)
-	for _, r := range rows {
-		cells := []any{r.model, r.from, r.when}
-		for _, name := range names {
-			shown := "-"
-			if rate, stated := r.rates[name]; stated {
-				shown = quota.NanoUSD(rate).String()
-			}
-			cells = append(cells, shown)
-		}
-		t.AppendRow(cells)
-	}
-	t.Render()
+	showPrices(s, rows, slices.Concat(catalogue.Classes[:], catalogue.Units[:]))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,18 @@ func TestFullFile(t *testing.T) {
 			}},
 		},
 		Prices: []quota.ModelPrice{
-			{Provider: "openai", Model: "gpt-4o-mini", From: instant("2026-01-01T00:00:00Z"), Rates: map[string]quota.NanoUSD{"input": 150_000_000, "output": 600_000_000}},
+			{Provider: "openai", Model: "gpt-4o-mini", From: instant("2026-01-01T00:00:00Z"), Rates: map[string]quota.NanoUSD{"input": 150_000_000, "output": 600_000_000, "search": 10_000_000, "second": 100_000}},
+			{
+				Provider: "openai", Model: "gpt-4o-mini", From: instant("2026-02-01T00:00:00Z"), Rates: map[string]quota.NanoUSD{"input": 150_000_000, "output": 600_000_000},
+				Tiers: []quota.PriceTier{
+					{Above: 200_000, Rates: map[string]quota.NanoUSD{"input": 300_000_000, "output": 900_000_000}},
+					{Above: 272_000, Rates: map[string]quota.NanoUSD{"input": 600_000_000}},
+				},
+				Services: []quota.PriceService{
+					{Name: "batch", Rates: map[string]quota.NanoUSD{"input": 75_000_000, "output": 300_000_000}},
+					{Name: "flex", Rates: map[string]quota.NanoUSD{}, Tiers: []quota.PriceTier{{Above: 200_000, Rates: map[string]quota.NanoUSD{"output": 450_000_000}}}},
+				},
+			},
 			{Provider: "openai", Model: "gpt-4o-mini", From: instant("2026-12-01T09:30:00Z"), Rates: map[string]quota.NanoUSD{"input": 75_000_000, "output": 300_000_000, "cache_read": 0}},
 			{Provider: "router", Model: "meta/llama", From: instant("2026-01-01T00:00:00Z"), Rates: map[string]quota.NanoUSD{"input": 0, "output": 0}},
 		},
@@ -363,12 +375,32 @@ func drawDocument(t *rapid.T) *policyfile.Document {
 		for _, class := range append([]string{"input", "output"}, rapid.SliceOfDistinct(rapid.SampledFrom(quota.PriceClasses[2:]), rapid.ID).Draw(t, "classes")...) {
 			price.Rates[class] = quota.NanoUSD(rapid.Int64Range(0, int64(quota.MaxPricePerMil)).Draw(t, "rate"))
 		}
+		for _, unit := range rapid.SliceOfDistinct(rapid.SampledFrom(quota.PriceUnits), rapid.ID).Draw(t, "units") {
+			price.Rates[unit] = quota.NanoUSD(rapid.Int64Range(0, int64(quota.MaxPriceSecond)).Draw(t, "each"))
+		}
+		price.Tiers = drawTiers(t)
+		for _, name := range rapid.SliceOfNDistinct(name, 0, quota.MaxPriceServices, rapid.ID).Draw(t, "services") {
+			price.Services = append(price.Services, quota.PriceService{
+				Name: name, Rates: map[string]quota.NanoUSD{"input": quota.NanoUSD(rapid.Int64Range(0, int64(quota.MaxPricePerMil)).Draw(t, "input"))}, Tiers: drawTiers(t),
+			})
+		}
+		slices.SortFunc(price.Services, func(a, b quota.PriceService) int { return strings.Compare(a.Name, b.Name) })
 		for _, second := range rapid.SliceOfNDistinct(rapid.Int64Range(0, 1<<32), 1, 3, rapid.ID).Draw(t, "from") {
 			price.From = time.Unix(second, 0).UTC()
 			d.Prices = append(d.Prices, price)
 		}
 	}
 	return (&policyfile.Document{}).Merge(d) // sorted
+}
+
+func drawTiers(t *rapid.T) []quota.PriceTier {
+	var tiers []quota.PriceTier
+	bounds := rapid.SliceOfNDistinct(rapid.Int64Range(1, quota.MaxPriceBound), 0, quota.MaxPriceTiers, rapid.ID).Draw(t, "bounds")
+	slices.Sort(bounds)
+	for _, above := range bounds {
+		tiers = append(tiers, quota.PriceTier{Above: quota.Tokens(above), Rates: map[string]quota.NanoUSD{"output": quota.NanoUSD(rapid.Int64Range(0, int64(quota.MaxPricePerMil)).Draw(t, "output"))}})
+	}
+	return tiers
 }
 
 func drawGrants(t *rapid.T, name *rapid.Generator[string]) []quota.Grant {

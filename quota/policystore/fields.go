@@ -153,11 +153,24 @@ func grantsFields(grants []quota.Grant) []field {
 func pricesFields(prices []quota.ModelPrice) []field {
 	var fields []field
 	for _, price := range prices {
-		for _, class := range quota.PriceClasses {
-			if rate, stated := price.Rates[class]; stated {
-				fields = append(fields, field{formatInstant(price.From) + "." + class, rate.String()})
-			}
+		path := formatInstant(price.From) + "."
+		fields = append(fields, ratesFields(path, price.Rates, price.Tiers)...)
+		for _, s := range price.Services {
+			fields = append(fields, ratesFields(path+"services."+s.Name+".", s.Rates, s.Tiers)...)
 		}
+	}
+	return fields
+}
+
+func ratesFields(path string, rates map[string]quota.NanoUSD, tiers []quota.PriceTier) []field {
+	var fields []field
+	for _, name := range quota.PriceNames {
+		if rate, stated := rates[name]; stated {
+			fields = append(fields, field{path + name, rate.String()})
+		}
+	}
+	for _, tier := range tiers {
+		fields = append(fields, ratesFields(fmt.Sprintf("%sabove_%d.", path, tier.Above), tier.Rates, nil)...)
 	}
 	return fields
 }

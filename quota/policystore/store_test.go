@@ -653,7 +653,16 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 		for _, from := range rapid.SliceOfNDistinct(instant, 1, 3, time.Time.UnixMicro).Draw(t, "instants") {
 			rates := rapid.MapOf(rapid.SampledFrom(quota.PriceClasses), rate).Draw(t, "rates")
 			rates["input"], rates["output"] = rate.Draw(t, "input"), rate.Draw(t, "output")
-			doc.Prices = append(doc.Prices, quota.ModelPrice{Provider: "Open AI", Model: "a/b", From: from, Rates: rates})
+			tiers := []quota.PriceTier{{Above: 200_000, Rates: map[string]quota.NanoUSD{"input": rate.Draw(t, "above"), "search": 7}}}
+			services := []quota.PriceService{
+				{Name: "batch", Rates: map[string]quota.NanoUSD{"output": rate.Draw(t, "batch"), "image": 0}, Tiers: tiers},
+				{Name: "flex", Rates: map[string]quota.NanoUSD{}, Tiers: tiers},
+			}
+			price := quota.ModelPrice{Provider: "Open AI", Model: "a/b", From: from, Rates: rates}
+			if rapid.Bool().Draw(t, "steps") {
+				price.Tiers, price.Services = tiers, services
+			}
+			doc.Prices = append(doc.Prices, price)
 		}
 		pool := limit.Draw(t, "pool")
 		if pool.Kind != quota.KindQuota {

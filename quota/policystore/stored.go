@@ -59,8 +59,21 @@ type storedPrices struct {
 }
 
 type storedPrice struct {
-	FromUS int64                    `json:"from_us"`
-	Rates  map[string]quota.NanoUSD `json:"rates"` // nano-USD per million tokens, by class
+	FromUS   int64                    `json:"from_us"`
+	Rates    map[string]quota.NanoUSD `json:"rates"` // as quota.ModelPrice
+	Tiers    []storedTier             `json:"tiers,omitempty"`
+	Services []storedService          `json:"services,omitempty"`
+}
+
+type storedTier struct {
+	Above quota.Tokens             `json:"above"`
+	Rates map[string]quota.NanoUSD `json:"rates"`
+}
+
+type storedService struct {
+	Name  string                   `json:"name"`
+	Rates map[string]quota.NanoUSD `json:"rates,omitempty"`
+	Tiers []storedTier             `json:"tiers,omitempty"`
 }
 
 type storedLimit struct {
@@ -146,9 +159,27 @@ func encodeGrants(grants []quota.Grant) []storedGrant {
 func encodePrices(prices []quota.ModelPrice) (string, error) {
 	var stored storedPrices
 	for _, price := range prices {
-		stored.Prices = append(stored.Prices, storedPrice{FromUS: price.From.UnixMicro(), Rates: price.Rates})
+		s := storedPrice{FromUS: price.From.UnixMicro(), Rates: price.Rates, Tiers: storedTiers(price.Tiers)}
+		for _, service := range price.Services {
+			s.Services = append(s.Services, storedService{service.Name, service.Rates, storedTiers(service.Tiers)})
+		}
+		stored.Prices = append(stored.Prices, s)
 	}
 	return encode(stored)
+}
+
+func storedTiers(tiers []quota.PriceTier) (stored []storedTier) {
+	for _, tier := range tiers {
+		stored = append(stored, storedTier(tier))
+	}
+	return stored
+}
+
+func priceTiers(stored []storedTier) (tiers []quota.PriceTier) {
+	for _, tier := range stored {
+		tiers = append(tiers, quota.PriceTier(tier))
+	}
+	return tiers
 }
 
 func encode(stored any) (string, error) {
@@ -249,7 +280,14 @@ func decodePrices(name, document string) ([]quota.ModelPrice, error) {
 	}
 	var prices []quota.ModelPrice
 	for _, s := range stored.Prices {
-		prices = append(prices, quota.ModelPrice{Provider: provider, Model: model, From: fromMicros(s.FromUS), Rates: s.Rates})
+		price := quota.ModelPrice{Provider: provider, Model: model, From: fromMicros(s.FromUS), Rates: s.Rates, Tiers: priceTiers(s.Tiers)}
+		for _, service := range s.Services {
+			if service.Rates == nil {
+				service.Rates = map[string]quota.NanoUSD{}
+			}
+			price.Services = append(price.Services, quota.PriceService{Name: service.Name, Rates: service.Rates, Tiers: priceTiers(service.Tiers)})
+		}
+		prices = append(prices, price)
 	}
 	return prices, nil
 }

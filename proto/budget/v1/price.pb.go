@@ -36,8 +36,13 @@ type ModelPrice struct {
 	// Nano-USD per million tokens, by class: input, output, and where stated
 	// cache_read, cache_write, cache_write_1h, reasoning, input_audio, input_image,
 	// input_video, cache_read_audio, cache_read_image, output_audio, output_image
-	// and output_video.
-	Rates         map[string]int64 `protobuf:"bytes,4,rep,name=rates,proto3" json:"rates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// and output_video. Nano-USD each, by unit: image, second, page, search and
+	// request.
+	Rates map[string]int64 `protobuf:"bytes,4,rep,name=rates,proto3" json:"rates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the whole call costs by its input, by bound, ascending.
+	Tiers []*PriceTier `protobuf:"bytes,5,rep,name=tiers,proto3" json:"tiers,omitempty"`
+	// What calls cost that the provider served otherwise than usual, by name.
+	Services      []*PriceService `protobuf:"bytes,6,rep,name=services,proto3" json:"services,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -100,6 +105,142 @@ func (x *ModelPrice) GetRates() map[string]int64 {
 	return nil
 }
 
+func (x *ModelPrice) GetTiers() []*PriceTier {
+	if x != nil {
+		return x.Tiers
+	}
+	return nil
+}
+
+func (x *ModelPrice) GetServices() []*PriceService {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+// PriceTier is what the whole call costs whose input is above a bound. What it
+// does not state is as below the bound.
+type PriceTier struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Input tokens, of all classes together, exclusive.
+	Above int64 `protobuf:"varint,1,opt,name=above,proto3" json:"above,omitempty"`
+	// As those of ModelPrice.
+	Rates         map[string]int64 `protobuf:"bytes,2,rep,name=rates,proto3" json:"rates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriceTier) Reset() {
+	*x = PriceTier{}
+	mi := &file_budget_v1_price_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriceTier) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriceTier) ProtoMessage() {}
+
+func (x *PriceTier) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_price_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriceTier.ProtoReflect.Descriptor instead.
+func (*PriceTier) Descriptor() ([]byte, []int) {
+	return file_budget_v1_price_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PriceTier) GetAbove() int64 {
+	if x != nil {
+		return x.Above
+	}
+	return 0
+}
+
+func (x *PriceTier) GetRates() map[string]int64 {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+// PriceService is what a call costs that the provider served by a service tier or
+// at a speed. What it does not state is as usual.
+type PriceService struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tier or speed as the provider's answer has it, in lower case, such as
+	// "batch".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As those of ModelPrice.
+	Rates map[string]int64 `protobuf:"bytes,2,rep,name=rates,proto3" json:"rates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// As those of ModelPrice.
+	Tiers         []*PriceTier `protobuf:"bytes,3,rep,name=tiers,proto3" json:"tiers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriceService) Reset() {
+	*x = PriceService{}
+	mi := &file_budget_v1_price_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriceService) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriceService) ProtoMessage() {}
+
+func (x *PriceService) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_price_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriceService.ProtoReflect.Descriptor instead.
+func (*PriceService) Descriptor() ([]byte, []int) {
+	return file_budget_v1_price_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PriceService) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PriceService) GetRates() map[string]int64 {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *PriceService) GetTiers() []*PriceTier {
+	if x != nil {
+		return x.Tiers
+	}
+	return nil
+}
+
 // ListPricesRequest asks for the prices that the policy states. They are set
 // with ApplyPolicy.
 type ListPricesRequest struct {
@@ -119,7 +260,7 @@ type ListPricesRequest struct {
 
 func (x *ListPricesRequest) Reset() {
 	*x = ListPricesRequest{}
-	mi := &file_budget_v1_price_proto_msgTypes[1]
+	mi := &file_budget_v1_price_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -131,7 +272,7 @@ func (x *ListPricesRequest) String() string {
 func (*ListPricesRequest) ProtoMessage() {}
 
 func (x *ListPricesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_price_proto_msgTypes[1]
+	mi := &file_budget_v1_price_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -144,7 +285,7 @@ func (x *ListPricesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPricesRequest.ProtoReflect.Descriptor instead.
 func (*ListPricesRequest) Descriptor() ([]byte, []int) {
-	return file_budget_v1_price_proto_rawDescGZIP(), []int{1}
+	return file_budget_v1_price_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListPricesRequest) GetProvider() string {
@@ -192,7 +333,7 @@ type ListPricesResponse struct {
 
 func (x *ListPricesResponse) Reset() {
 	*x = ListPricesResponse{}
-	mi := &file_budget_v1_price_proto_msgTypes[2]
+	mi := &file_budget_v1_price_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +345,7 @@ func (x *ListPricesResponse) String() string {
 func (*ListPricesResponse) ProtoMessage() {}
 
 func (x *ListPricesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_price_proto_msgTypes[2]
+	mi := &file_budget_v1_price_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +358,7 @@ func (x *ListPricesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPricesResponse.ProtoReflect.Descriptor instead.
 func (*ListPricesResponse) Descriptor() ([]byte, []int) {
-	return file_budget_v1_price_proto_rawDescGZIP(), []int{2}
+	return file_budget_v1_price_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListPricesResponse) GetPrices() []*ModelPrice {
@@ -267,7 +408,7 @@ type CorrectPricesRequest struct {
 
 func (x *CorrectPricesRequest) Reset() {
 	*x = CorrectPricesRequest{}
-	mi := &file_budget_v1_price_proto_msgTypes[3]
+	mi := &file_budget_v1_price_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -279,7 +420,7 @@ func (x *CorrectPricesRequest) String() string {
 func (*CorrectPricesRequest) ProtoMessage() {}
 
 func (x *CorrectPricesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_price_proto_msgTypes[3]
+	mi := &file_budget_v1_price_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -292,7 +433,7 @@ func (x *CorrectPricesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectPricesRequest.ProtoReflect.Descriptor instead.
 func (*CorrectPricesRequest) Descriptor() ([]byte, []int) {
-	return file_budget_v1_price_proto_rawDescGZIP(), []int{3}
+	return file_budget_v1_price_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CorrectPricesRequest) GetAccount() string {
@@ -367,7 +508,7 @@ type CorrectPricesResponse struct {
 
 func (x *CorrectPricesResponse) Reset() {
 	*x = CorrectPricesResponse{}
-	mi := &file_budget_v1_price_proto_msgTypes[4]
+	mi := &file_budget_v1_price_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +520,7 @@ func (x *CorrectPricesResponse) String() string {
 func (*CorrectPricesResponse) ProtoMessage() {}
 
 func (x *CorrectPricesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_price_proto_msgTypes[4]
+	mi := &file_budget_v1_price_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +533,7 @@ func (x *CorrectPricesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectPricesResponse.ProtoReflect.Descriptor instead.
 func (*CorrectPricesResponse) Descriptor() ([]byte, []int) {
-	return file_budget_v1_price_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_price_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CorrectPricesResponse) GetCorrectionId() string {
@@ -441,13 +582,30 @@ var File_budget_v1_price_proto protoreflect.FileDescriptor
 
 const file_budget_v1_price_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/price.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\x01\n" +
+	"\x15budget/v1/price.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
 	"\n" +
 	"ModelPrice\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x126\n" +
-	"\x05rates\x18\x04 \x03(\v2 .budget.v1.ModelPrice.RatesEntryR\x05rates\x1a8\n" +
+	"\x05rates\x18\x04 \x03(\v2 .budget.v1.ModelPrice.RatesEntryR\x05rates\x12*\n" +
+	"\x05tiers\x18\x05 \x03(\v2\x14.budget.v1.PriceTierR\x05tiers\x123\n" +
+	"\bservices\x18\x06 \x03(\v2\x17.budget.v1.PriceServiceR\bservices\x1a8\n" +
+	"\n" +
+	"RatesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x92\x01\n" +
+	"\tPriceTier\x12\x14\n" +
+	"\x05above\x18\x01 \x01(\x03R\x05above\x125\n" +
+	"\x05rates\x18\x02 \x03(\v2\x1f.budget.v1.PriceTier.RatesEntryR\x05rates\x1a8\n" +
+	"\n" +
+	"RatesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc2\x01\n" +
+	"\fPriceService\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
+	"\x05rates\x18\x02 \x03(\v2\".budget.v1.PriceService.RatesEntryR\x05rates\x12*\n" +
+	"\x05tiers\x18\x03 \x03(\v2\x14.budget.v1.PriceTierR\x05tiers\x1a8\n" +
 	"\n" +
 	"RatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -490,27 +648,36 @@ func file_budget_v1_price_proto_rawDescGZIP() []byte {
 	return file_budget_v1_price_proto_rawDescData
 }
 
-var file_budget_v1_price_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_budget_v1_price_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_budget_v1_price_proto_goTypes = []any{
 	(*ModelPrice)(nil),            // 0: budget.v1.ModelPrice
-	(*ListPricesRequest)(nil),     // 1: budget.v1.ListPricesRequest
-	(*ListPricesResponse)(nil),    // 2: budget.v1.ListPricesResponse
-	(*CorrectPricesRequest)(nil),  // 3: budget.v1.CorrectPricesRequest
-	(*CorrectPricesResponse)(nil), // 4: budget.v1.CorrectPricesResponse
-	nil,                           // 5: budget.v1.ModelPrice.RatesEntry
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*PriceTier)(nil),             // 1: budget.v1.PriceTier
+	(*PriceService)(nil),          // 2: budget.v1.PriceService
+	(*ListPricesRequest)(nil),     // 3: budget.v1.ListPricesRequest
+	(*ListPricesResponse)(nil),    // 4: budget.v1.ListPricesResponse
+	(*CorrectPricesRequest)(nil),  // 5: budget.v1.CorrectPricesRequest
+	(*CorrectPricesResponse)(nil), // 6: budget.v1.CorrectPricesResponse
+	nil,                           // 7: budget.v1.ModelPrice.RatesEntry
+	nil,                           // 8: budget.v1.PriceTier.RatesEntry
+	nil,                           // 9: budget.v1.PriceService.RatesEntry
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_budget_v1_price_proto_depIdxs = []int32{
-	6, // 0: budget.v1.ModelPrice.from:type_name -> google.protobuf.Timestamp
-	5, // 1: budget.v1.ModelPrice.rates:type_name -> budget.v1.ModelPrice.RatesEntry
-	0, // 2: budget.v1.ListPricesResponse.prices:type_name -> budget.v1.ModelPrice
-	6, // 3: budget.v1.CorrectPricesRequest.from:type_name -> google.protobuf.Timestamp
-	6, // 4: budget.v1.CorrectPricesRequest.to:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	10, // 0: budget.v1.ModelPrice.from:type_name -> google.protobuf.Timestamp
+	7,  // 1: budget.v1.ModelPrice.rates:type_name -> budget.v1.ModelPrice.RatesEntry
+	1,  // 2: budget.v1.ModelPrice.tiers:type_name -> budget.v1.PriceTier
+	2,  // 3: budget.v1.ModelPrice.services:type_name -> budget.v1.PriceService
+	8,  // 4: budget.v1.PriceTier.rates:type_name -> budget.v1.PriceTier.RatesEntry
+	9,  // 5: budget.v1.PriceService.rates:type_name -> budget.v1.PriceService.RatesEntry
+	1,  // 6: budget.v1.PriceService.tiers:type_name -> budget.v1.PriceTier
+	0,  // 7: budget.v1.ListPricesResponse.prices:type_name -> budget.v1.ModelPrice
+	10, // 8: budget.v1.CorrectPricesRequest.from:type_name -> google.protobuf.Timestamp
+	10, // 9: budget.v1.CorrectPricesRequest.to:type_name -> google.protobuf.Timestamp
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_price_proto_init() }
@@ -524,7 +691,7 @@ func file_budget_v1_price_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_price_proto_rawDesc), len(file_budget_v1_price_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

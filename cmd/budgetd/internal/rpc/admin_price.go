@@ -11,6 +11,7 @@ import (
 
 	"github.com/budgetd/budgetd/ledger"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policystore"
 	"github.com/budgetd/budgetd/reservation"
 )
@@ -41,13 +42,34 @@ func (a *admin) ListPrices(ctx context.Context, request *connect.Request[budgetv
 		answer.NextPageToken = strconv.Itoa(skip + size)
 	}
 	for _, price := range page.Prices {
-		rates := make(map[string]int64, len(price.Rates))
-		for class, rate := range price.Rates {
-			rates[class] = int64(rate)
-		}
-		answer.Prices = append(answer.Prices, &budgetv1.ModelPrice{Provider: price.Provider, Model: price.Model, From: timeOut(price.From), Rates: rates})
+		answer.Prices = append(answer.Prices, priceOut(&price))
 	}
 	return connect.NewResponse(answer), nil
+}
+
+func priceOut(price *quota.ModelPrice) *budgetv1.ModelPrice {
+	out := &budgetv1.ModelPrice{
+		Provider: price.Provider, Model: price.Model, From: timeOut(price.From), Rates: ratesOut(price.Rates), Tiers: priceTiersOut(price.Tiers),
+	}
+	for _, s := range price.Services {
+		out.Services = append(out.Services, &budgetv1.PriceService{Name: s.Name, Rates: ratesOut(s.Rates), Tiers: priceTiersOut(s.Tiers)})
+	}
+	return out
+}
+
+func ratesOut(rates map[string]quota.NanoUSD) map[string]int64 {
+	out := make(map[string]int64, len(rates))
+	for name, rate := range rates {
+		out[name] = int64(rate)
+	}
+	return out
+}
+
+func priceTiersOut(tiers []quota.PriceTier) (out []*budgetv1.PriceTier) {
+	for _, tier := range tiers {
+		out = append(out, &budgetv1.PriceTier{Above: int64(tier.Above), Rates: ratesOut(tier.Rates)})
+	}
+	return out
 }
 
 // CorrectPrices implements budgetv1connect.AdminServiceHandler.
