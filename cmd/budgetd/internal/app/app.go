@@ -18,6 +18,7 @@ import (
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/forwardauth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ratelimit"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
@@ -425,9 +426,11 @@ func (a *App) serve(parts rpc.Parts) error {
 	}
 	mux := http.NewServeMux()
 	var names []string
-	for _, service := range append(services, envoy) {
+	for _, service := range append(services, envoy, forwardauth.NewService(gateway)) {
 		mux.Handle(service.Path, a.calls.counted(service.Handler))
-		names = append(names, service.Name)
+		if service.Name != "" {
+			names = append(names, service.Name)
+		}
 	}
 	ops.HandleGRPC(mux, a.readiness, names...)
 	pages := ops.Pages{Gatherer: a.registry, Pprof: a.config.Pprof, Details: true}

@@ -84,3 +84,17 @@ func TestCredential(t *testing.T) {
 		}
 	}
 }
+
+// What a client can put into a header is no way round a limit: a value that no
+// label may have counts as its hash, and is no error that lets the call pass.
+func TestLongValueIsLimited(t *testing.T) {
+	client := begin(t, ratelimit.NameByDomain)
+	for _, value := range []string{strings.Repeat("x", 5000), "a\x01b"} {
+		for i, want := range []rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT} {
+			answer, err := client.CallUnary(t.Context(), connect.NewRequest(asked("demo", 3, described("user", value))))
+			if err != nil || answer.Msg.GetOverallCode() != want {
+				t.Errorf("%.10q, call %d: %v %v, want %v", value, i, answer, err, want)
+			}
+		}
+	}
+}

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -20,6 +22,9 @@ type Gateway struct {
 	options     []connect.HandlerOption
 	errorWriter *connect.ErrorWriter
 	most        int // bytes of a request
+	traffic     *traffic
+	metrics     *metrics
+	letIn       connect.RequestGateFunc
 }
 
 // Options are the options of a Connect handler that is let in, bounded, counted
@@ -83,4 +88,15 @@ func Tightest(grant *reservation.Grant, meter quota.Meter) (hold reservation.Hel
 // what would be accepted; it may be empty.
 func Invalid(field, problem, bound string) *connect.Error {
 	return invalid(&budgetv1.InvalidField{Field: field, Problem: problem, Bound: bound})
+}
+
+// LabelValue is the value, or "sha256:" and its hash in hex where no label may
+// have it: what a client can put into a header must not make a gateway's call
+// fail, since gateways may let failures pass.
+func LabelValue(value string) string {
+	if quota.ValidateLabels(map[string]string{"value": value}) == nil {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }

@@ -64,7 +64,7 @@ type Parts struct {
 
 // Service is one service and where it is mounted.
 type Service struct {
-	Name    string // "budget.v1.BudgetService"
+	Name    string // "budget.v1.BudgetService"; "" for what is no service of gRPC
 	Path    string // "/budget.v1.BudgetService/"
 	Handler http.Handler
 }
@@ -125,7 +125,10 @@ func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service
 	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, append(slices.Clip(options), connect.WithInterceptors(operatorsOnly{}))...)
 	errorWriter := connect.NewErrorWriter(options...)
 	return []Service{
-		{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, handler)},
-		{budgetv1connect.AdminServiceName, adminPath, boundBody(config.MaxRequestBytes, errorWriter, unhurried(adminHandler))},
-	}, &Gateway{calls: calls, options: options, errorWriter: errorWriter, most: config.MaxRequestBytes}, nil
+			{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, handler)},
+			{budgetv1connect.AdminServiceName, adminPath, boundBody(config.MaxRequestBytes, errorWriter, unhurried(adminHandler))},
+		}, &Gateway{
+			calls: calls, options: options, errorWriter: errorWriter, most: config.MaxRequestBytes,
+			traffic: traffic, metrics: m, letIn: who.Gate(),
+		}, nil
 }
