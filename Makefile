@@ -14,8 +14,9 @@ TIMEOUT ?= 15m
 JOBS    ?= 2
 
 TOOL = $(GO) tool -modfile=tools/go.mod
-# The official SDKs are needed by tests alone, and live in a module of their own.
-SDKS = test/sdks
+# The official SDKs are needed by tests and examples alone, which are modules of
+# their own.
+MODULES = test/sdks clients/go/examples
 # buf runs in proto/, where its configuration is.
 BUF  = $(GO) tool -modfile=../tools/go.mod buf
 
@@ -37,7 +38,7 @@ test: ## install what the tests need, then run those named RUN in PKG with the r
 	.ci/install
 	$(GO) test -race -count=1 -timeout=$(TIMEOUT) -p=$(JOBS) -run='$(RUN)' $(PKG)
 ifeq ($(PKG),./...)
-	cd $(SDKS) && $(GO) test -race -count=1 -timeout=$(TIMEOUT) -run='$(RUN)' ./...
+	for m in $(MODULES); do (cd $$m && $(GO) test -race -count=1 -timeout=$(TIMEOUT) -run='$(RUN)' ./...) || exit 1; done
 endif
 
 bench: ## run the benchmarks named BENCH in PKG
@@ -63,11 +64,11 @@ fmt-check:
 
 vet:
 	$(GO) vet ./...
-	cd $(SDKS) && $(GO) vet ./...
+	for m in $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
 
 staticcheck:
 	$(TOOL) staticcheck ./...
-	cd $(SDKS) && $(GO) tool -modfile=../../tools/go.mod staticcheck ./...
+	for m in $(MODULES); do (cd $$m && $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...) || exit 1; done
 
 proto-check:
 	cd proto && $(BUF) lint
@@ -77,7 +78,7 @@ proto-check:
 
 tidy-check: ## check that go.mod and go.sum name what the code needs; needs a network
 	$(GO) mod tidy -diff
-	cd $(SDKS) && $(GO) mod tidy -diff
+	for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 generate: ## generate the Go of proto/
 	cd proto && $(BUF) generate
