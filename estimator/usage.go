@@ -64,7 +64,7 @@ func (u *usageReader) normalize(f answer.Layout, usage map[string]any) {
 	case answer.Gemini:
 		u.gemini(usage)
 	case answer.Bedrock:
-		u.bedrock(usage)
+		u.extract(f, usage, usageField)
 	default:
 		u.openAI(usage)
 	}

@@ -1,6 +1,6 @@
 package estimator
 
-import "github.com/budgetd/budgetd/quota"
+import "github.com/budgetd/budgetd/estimator/answer"
 
 // openAI reads the usage of chat completions, responses, completions,
 // embeddings and transcriptions, and of the hosts that serve their layout:
@@ -66,7 +66,7 @@ func (u *usageReader) mediaOf(details map[string]any, field string) media {
 // of the context is outside the counts, and is billed as well: it is an
 // iteration of its own.
 func (u *usageReader) anthropic(usage map[string]any) {
-	u.anthropicCounts(usage, usageField)
+	u.extract(answer.Anthropic, usage, usageField)
 	iterations, err := listAt(usage, usageField, "iterations")
 	u.keep(err)
 	if len(iterations) > maxItems {
@@ -78,7 +78,7 @@ func (u *usageReader) anthropic(usage map[string]any) {
 		iteration, err := asObject(item, field)
 		u.keep(err)
 		if kind, _ := iteration["type"].(string); kind == "compaction" {
-			u.anthropicCounts(iteration, field)
+			u.extract(answer.Anthropic, iteration, field)
 		}
 		if u.keep(u.use.Check()); u.err != nil {
 			return
@@ -86,52 +86,4 @@ func (u *usageReader) anthropic(usage map[string]any) {
 	}
 	tools, field := u.object(usage, usageField, "server_tool_use")
 	u.use.Units.Searches = Quantity(u.count(tools, field, "web_search_requests"))
-}
-
-// anthropicCounts adds the counts of one object.
-func (u *usageReader) anthropicCounts(usage map[string]any, field string) {
-	written, stated := u.maybe(usage, field, "cache_creation_input_tokens")
-	creation, creationField := u.object(usage, field, "cache_creation")
-	hour := u.count(creation, creationField, "ephemeral_1h_input_tokens")
-	fiveMinutes := u.count(creation, creationField, "ephemeral_5m_input_tokens")
-	if !stated {
-		written = fiveMinutes + hour // each at most 2^53-1
-	}
-	output := u.count(usage, field, "output_tokens")
-	details, detailsField := u.object(usage, field, "output_tokens_details")
-	thinking := u.count(details, detailsField, "thinking_tokens")
-
-	c := &u.use.Tokens
-	c.Input += u.count(usage, field, "input_tokens")
-	c.CacheRead += u.count(usage, field, "cache_read_input_tokens")
-	c.CacheWrite += u.less(written, hour, creationField+".ephemeral_1h_input_tokens", "cache_creation_input_tokens")
-	c.CacheWrite1h += hour
-	c.Output += u.less(output, thinking, detailsField+".thinking_tokens", "output_tokens")
-	c.Reasoning += thinking
-}
-
-// bedrock reads the usage of Converse.
-func (u *usageReader) bedrock(usage map[string]any) {
-	c := &u.use.Tokens
-	c.Input = u.count(usage, usageField, "inputTokens")
-	c.Output = u.count(usage, usageField, "outputTokens")
-	c.CacheRead = u.count(usage, usageField, "cacheReadInputTokens", "cacheReadInputTokenCount")
-	written := u.count(usage, usageField, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-	details, err := listAt(usage, usageField, "cacheDetails")
-	u.keep(err)
-	if len(details) > maxItems {
-		u.keep(invalid(usageField+".cacheDetails", "has more than %d entries", maxItems))
-		return
-	}
-	var hour quota.Tokens
-	for i, item := range details {
-		field := at(usageField+".cacheDetails", i)
-		detail, err := asObject(item, field)
-		u.keep(err)
-		if ttl, _ := detail["ttl"].(string); ttl == "1h" {
-			hour = min(hour+u.count(detail, field, "inputTokens"), quota.Tokens(quota.MaxAmount))
-		}
-	}
-	c.CacheWrite = u.less(written, hour, usageField+".cacheDetails", "cacheWriteInputTokens")
-	c.CacheWrite1h = hour
 }
