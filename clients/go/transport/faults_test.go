@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -262,6 +263,19 @@ func TestNoAnswer(t *testing.T) {
 	if s := r.take(1)[0]; s.Charged["output_tokens"] != 100 {
 		t.Errorf("a hang-up was charged %v", s.Charged)
 	}
+	// The caller gives up while the connection is being made: nothing was sent.
+	dialling, giveUp := context.WithCancel(context.Background())
+	r.use(transport.WithBase(&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		giveUp()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}))
+	if _, err := r.post(dialling, chatPath, chatAsk); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that gives up: %v", err)
+	}
+	if s := r.take(1)[0]; s.Charged["tokens"] != 0 {
+		t.Errorf("a call without a connection was charged %v", s.Charged)
+	}
 	// A base that panics.
 	r.use(transport.WithBase(roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") })))
 	func() {
@@ -304,6 +318,24 @@ func TestUsageThatIsNone(t *testing.T) {
 	}
 	response.Body.Close()
 	r.charged(3, 4)
+}
+
+// TestReadToTheEnd: an answer that was read to its end is charged, though nobody
+// closes it, also when the end comes with the last bytes.
+func TestReadToTheEnd(t *testing.T) {
+	const text = `{"usage":{"prompt_tokens":3,"completion_tokens":4}}`
+	r := newRig(t, nil, transport.WithBase(roundTripper(func(request *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(iotest.DataErrReader(strings.NewReader(text))), Request: request}, nil
+	})))
+	response, err := r.post(context.Background(), chatPath, chatAsk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(response.Body); err != nil || string(got) != text {
+		t.Errorf("%s, %v", got, err)
+	}
+	r.charged(3, 4)
+	response.Body.Close()
 }
 
 // TestCompressedAnswers: who asks for compression gets a plain answer, which can be

@@ -33,7 +33,8 @@ func followerOf(layout answer.Layout, response *http.Response) follower {
 	case kind == "application/vnd.amazon.eventstream":
 		return &awsFollower{streamFollower: streamFollower{stream: answer.NewStream(layout)}, decoder: eventstream.NewDecoder()}
 	}
-	return &plainFollower{layout: layout}
+	size := max(min(response.ContentLength, maxForeseen), 0)
+	return &plainFollower{layout: layout, body: make([]byte, 0, size)}
 }
 
 // unreadable is an answer that was compressed though nobody asked for it.
@@ -41,6 +42,9 @@ type unreadable struct{}
 
 func (unreadable) see([]byte)                    {}
 func (unreadable) answer() (answer.Answer, bool) { return answer.Answer{}, false }
+
+// maxForeseen is how much room is made for an answer by its stated length alone.
+const maxForeseen = 1 << 20
 
 // plainFollower keeps a plain answer until it is whole.
 type plainFollower struct {

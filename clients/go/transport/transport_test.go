@@ -26,12 +26,14 @@ const (
 // TestPlainAnswers: each layout is charged by its usage, and neither the request nor
 // the answer is changed by a byte.
 func TestPlainAnswers(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, nil, bedrockHere)
 	for _, example := range []struct {
 		name, path, ask, answer string
 		input, output           int64
 	}{
 		{"chat", chatPath, chatAsk, `{"id":"x","choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":4}}}`, 19, 10},
+		{"azure", "/openai/deployments/gpt-4o-mini/chat/completions?api-version=2024-10-21", `{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}`, 9, 2},
+		{"converse", "/model/anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse", `{"messages":[{"role":"user","content":[{"text":"Hello"}]}],"inferenceConfig":{"maxTokens":100}}`, `{"output":{},"usage":{"inputTokens":12,"outputTokens":13,"totalTokens":25}}`, 12, 13},
 		{"responses", "/v1/responses", `{"model":"gpt-4o-mini","input":"Hello","max_output_tokens":50}`, `{"id":"resp","usage":{"input_tokens":36,"output_tokens":87,"total_tokens":123,"output_tokens_details":{"reasoning_tokens":20}}}`, 36, 87},
 		{"embeddings", "/v1/embeddings", `{"model":"text-embedding-3-small","input":"Hello"}`, `{"data":[],"usage":{"prompt_tokens":8,"total_tokens":8}}`, 8, 0},
 		{"completions", "/v1/completions", `{"model":"gpt-3.5-turbo-instruct","prompt":"Hello","max_tokens":50}`, `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}`, 5, 7},
@@ -117,6 +119,7 @@ func flows(t testing.TB) []flow {
 
 // bedrockHere lets tests call Bedrock at any host.
 var bedrockHere = transport.WithEndpoints(
+	transport.Endpoint{Path: "/model/{model}/converse", Provider: "bedrock", Signed: true},
 	transport.Endpoint{Path: "/model/{model}/converse-stream", Provider: "bedrock", Signed: true},
 )
 
@@ -286,5 +289,70 @@ func TestCutStreams(t *testing.T) {
 	_, _ = io.ReadAll(response.Body)
 	if s := r.take(1)[0]; s.Charged["input_tokens"] != 25 || s.Charged["output_tokens"] < 5 || s.Charged["output_tokens"] > 12 {
 		t.Errorf("charged %v", s.Charged)
+	}
+}
+
+// TestEveryCut: a stream of any layout that is cut after any piece gives the caller
+// every byte, ends its reservation, and is charged no more than the whole, or the
+// text that was seen, and never less than the cut before it.
+func TestEveryCut(t *testing.T) {
+	r := newRig(t, nil, bedrockHere)
+	for _, example := range flows(t) {
+		var before int64
+		for n := range len(example.sent) {
+			r.serve(cut(example.kind, example.sent[:n]...))
+			response, err := r.post(context.Background(), example.path, example.ask)
+			if err != nil && n == 0 { // the connection may break before the header
+				r.take(1)
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%s cut after %d: %v", example.name, n, err)
+			}
+			got, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			want := slices.Clone(example.sent[:n])
+			if example.hidden > 0 && n > example.hidden {
+				want = slices.Delete(want, example.hidden, example.hidden+1)
+			}
+			if string(got) != strings.Join(want, "") || !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("%s cut after %d: %q, %v", example.name, n, got, err)
+			}
+			charged := r.take(1)[0].Charged
+			if output := charged["output_tokens"]; output < before || output > max(example.output, 10) || charged["input_tokens"] == 0 {
+				t.Errorf("%s cut after %d was charged %v, before %d", example.name, n, charged, before)
+			}
+			before = charged["output_tokens"]
+		}
+	}
+}
+
+// TestPanicInTheReader: the SDK panics while it reads, and its deferred Close or
+// cancel is all that happens then.
+func TestPanicInTheReader(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+		pieces(sse, chunk("Hello there"))(w, request)
+		<-request.Context().Done()
+	})
+	for _, way := range []string{"close", "cancel"} {
+		func() {
+			defer func() { _ = recover() }()
+			ctx, cancel := context.WithCancel(context.Background())
+			response, err := r.post(ctx, chatPath, chatFlow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cancel()
+			if way == "close" { // before the context ends
+				defer response.Body.Close()
+			}
+			if _, err := io.ReadFull(response.Body, make([]byte, len(chunk("Hello there")))); err != nil {
+				t.Fatal(err)
+			}
+			panic("boom")
+		}()
+		if s := r.take(1)[0]; s.Charged["output_tokens"] != count(t, "Hello there") {
+			t.Errorf("%s: charged %v", way, s.Charged)
+		}
 	}
 }
