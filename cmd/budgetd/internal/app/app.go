@@ -364,9 +364,9 @@ type listener struct {
 // listen takes the ports.
 func (a *App) listen(ctx context.Context) error {
 	open := func(setting, address string) (*listener, error) {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		l, err := ops.Listen(ctx, setting, address)
 		if err != nil {
-			return nil, listenProblem(setting, address, err)
+			return nil, err
 		}
 		a.opened(setting, func() error {
 			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -384,21 +384,6 @@ func (a *App) listen(ctx context.Context) error {
 		a.ops, err = open("ops_listen", a.config.OpsListen)
 	}
 	return err
-}
-
-// listenProblem says what to do about a port that can't be had.
-func listenProblem(setting, address string, err error) error {
-	flag := "--" + strings.ReplaceAll(setting, "_", "-")
-	var advice string
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		advice = fmt.Sprintf("something listens there already, perhaps another broker; end it, or give this one another address with %s", flag)
-	case errors.Is(err, syscall.EACCES):
-		advice = fmt.Sprintf("this user may not listen there; give it a port from 1024 on with %s", flag)
-	default:
-		advice = fmt.Sprintf("give it an address of this machine with %s", flag)
-	}
-	return fmt.Errorf("%s: %s: %s; %s", setting, address, innermost(err), advice)
 }
 
 // serve starts the servers on the ports.

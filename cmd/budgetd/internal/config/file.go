@@ -18,7 +18,7 @@ const maxFileBytes = 1 << 20
 
 // readFile reads the settings of a YAML file: one mapping of names to scalars,
 // each known and stated once.
-func readFile(path string, mustExist bool) (map[string]given, error) {
+func (t table[C]) readFile(path string, mustExist bool) (map[string]given, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		if !mustExist && errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func readFile(path string, mustExist bool) (map[string]given, error) {
 	if len(text) > maxFileBytes {
 		return nil, &Error{Source: path, Problem: fmt.Sprintf("is over %d bytes", maxFileBytes)}
 	}
-	return parse(path, text)
+	return t.parse(path, text)
 }
 
 // reason is an error of package os without the path, which is told already.
@@ -46,7 +46,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-func parse(path string, text []byte) (map[string]given, error) {
+func (t table[C]) parse(path string, text []byte) (map[string]given, error) {
 	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		// The parser's message quotes the lines around the fault, and a line
@@ -87,9 +87,9 @@ func parse(path string, text []byte) (map[string]given, error) {
 	for _, pair := range pairs {
 		source := fmt.Sprintf("%s:%d", path, pair.Key.GetToken().Position.Line)
 		name := pair.Key.GetToken().Value
-		known := slices.IndexFunc(settings, func(s Setting) bool { return s.Name == name })
+		known := slices.IndexFunc(t.settings, func(s SettingOf[C]) bool { return s.Name == name })
 		if known < 0 {
-			faults = append(faults, &Error{Setting: name, Source: source, Problem: "is not a setting" + didYouMean(name)})
+			faults = append(faults, &Error{Setting: name, Source: source, Problem: "is not a setting" + t.didYouMean(name)})
 			continue
 		}
 		if _, twice := values[name]; twice {
@@ -122,9 +122,9 @@ func scalar(node ast.Node) (string, error) {
 }
 
 // didYouMean names the setting that is closest, if one is close.
-func didYouMean(name string) string {
+func (t table[C]) didYouMean(name string) string {
 	best, distance := "", 3
-	for _, s := range settings {
+	for _, s := range t.settings {
 		if d := edits(name, s.Name, distance); d < distance {
 			best, distance = s.Name, d
 		}

@@ -12,7 +12,28 @@ import (
 // FlagConfig is the flag that names the file; BUDGETD_CONFIG does too.
 const FlagConfig = "config"
 
-const envConfig = "BUDGETD_CONFIG"
+// table is what may be set of one kind of process, and where it is read from.
+type table[C any] struct {
+	settings []SettingOf[C]
+	env      string // variable that names the file
+	file     string // the one in $XDG_CONFIG_HOME/budgetd
+}
+
+var ofBroker = table[Config]{settings: settings, env: "BUDGETD_CONFIG", file: "budgetd.yaml"}
+
+// standard is what holds when nothing is set.
+func (t table[C]) standard() C {
+	var c C
+	for _, s := range t.settings {
+		if err := s.set(&c, s.Default()); err != nil {
+			panic("config: the default of " + s.Name + " is invalid: " + err.Error()) // a test builds it
+		}
+	}
+	return c
+}
+
+// shownFile is the file that is read when none is named, as documents show it.
+func (t table[C]) shownFile() string { return "$XDG_CONFIG_HOME/budgetd/" + t.file }
 
 // Error is one fault of the configuration.
 type Error struct {
@@ -47,10 +68,12 @@ type given struct {
 	source string
 }
 
-// AddFlags adds one flag for each setting, and --config.
-func AddFlags(flags *pflag.FlagSet) {
-	flags.String(FlagConfig, "", "`file` of settings ("+envConfig+"; default: "+shownDefaultFile+", if there is one)")
-	for _, s := range settings {
+// AddFlags adds one flag for each setting of a broker, and --config.
+func AddFlags(flags *pflag.FlagSet) { ofBroker.addFlags(flags) }
+
+func (t table[C]) addFlags(flags *pflag.FlagSet) {
+	flags.String(FlagConfig, "", "`file` of settings ("+t.env+"; default: "+t.shownFile()+", if there is one)")
+	for _, s := range t.settings {
 		usage := s.Usage + " (" + s.Env() + ")"
 		flag := flags.VarPF(&flagValue{kind: s.Type, standard: s.ShownDefault()}, s.Flag(), "", usage)
 		if s.Type == "switch" {
@@ -66,8 +89,17 @@ type flagValue struct {
 	isSet                bool
 }
 
-func (f *flagValue) Set(text string) error { f.text, f.isSet = text, true; return nil }
-func (f *flagValue) Type() string          { return f.kind }
+// Set keeps what was written; of a list all that was written.
+func (f *flagValue) Set(text string) error {
+	if f.kind == "list" && f.isSet {
+		text = f.text + " " + text
+	}
+	f.text, f.isSet = text, true
+	return nil
+}
+
+// Type is the kind of the setting.
+func (f *flagValue) Type() string { return f.kind }
 
 // String returns what was set, or the default for --help.
 func (f *flagValue) String() string {
@@ -82,7 +114,7 @@ func (f *flagValue) String() string {
 // lookup is os.LookupEnv. A variable that is empty counts as not set. The error
 // joins one [*Error] for each fault.
 func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
-	c, sources, err := load(flags, lookup)
+	c, sources, err := ofBroker.load(flags, lookup)
 	if err != nil {
 		return Config{}, err
 	}
@@ -95,25 +127,25 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, err
 // LoadForStore is Load for a command that only opens the store: it does not
 // need what a broker needs beside it, such as a Redis beside PostgreSQL.
 func LoadForStore(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
-	c, _, err := load(flags, lookup)
+	c, _, err := ofBroker.load(flags, lookup)
 	return c, err
 }
 
 // load returns the settings, each in its bounds, and where they came from.
-func load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, map[string]string, error) {
-	path, named := configFile(flags, lookup)
+func (t table[C]) load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (C, map[string]string, error) {
+	path, named := t.configFile(flags, lookup)
 	values := map[string]given{}
 	var faults []error
 	if path != "" {
 		var err error
-		values, err = readFile(path, named)
+		values, err = t.readFile(path, named)
 		if err != nil {
 			faults = append(faults, err)
 		}
 	}
-	c := Default()
+	c := t.standard()
 	sources := map[string]string{}
-	for _, s := range settings {
+	for _, s := range t.settings {
 		value, isSet := values[s.Name]
 		if text, ok := lookup(s.Env()); ok && text != "" {
 			value, isSet = given{text, s.Env()}, true
@@ -136,22 +168,21 @@ func load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, map
 		}
 	}
 	if len(faults) > 0 {
-		return Config{}, nil, errors.Join(faults...)
+		var none C
+		return none, nil, errors.Join(faults...)
 	}
 	return c, sources, nil
 }
 
-const shownDefaultFile = "$XDG_CONFIG_HOME/budgetd/budgetd.yaml"
-
 // configFile returns the file to read, and whether somebody named it: then it
 // must exist.
-func configFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (path string, named bool) {
+func (t table[C]) configFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (path string, named bool) {
 	if flags != nil {
 		if flag := flags.Lookup(FlagConfig); flag != nil && flag.Changed {
 			return flag.Value.String(), true
 		}
 	}
-	if path, ok := lookup(envConfig); ok && path != "" {
+	if path, ok := lookup(t.env); ok && path != "" {
 		return path, true
 	}
 	home, ok := lookup("XDG_CONFIG_HOME")
@@ -162,7 +193,7 @@ func configFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (path 
 		}
 		home = filepath.Join(user, ".config")
 	}
-	return filepath.Join(home, "budgetd", "budgetd.yaml"), false
+	return filepath.Join(home, "budgetd", t.file), false
 }
 
 // Validate checks what no single setting can say: which settings exclude or

@@ -21,10 +21,13 @@ import (
 	"github.com/budgetd/budgetd/reservation/redisstore"
 )
 
-// Setting is one thing that an operator may set.
-type Setting struct {
+// Setting is one thing that an operator may set of a broker.
+type Setting = SettingOf[Config]
+
+// SettingOf is one thing that an operator may set, of what C configures.
+type SettingOf[C any] struct {
 	Name   string // in the file
-	Type   string // "text", "address", "file", "duration", "number", "bytes", "switch", "choice", "price", "URL"
+	Type   string // "text", "address", "file", "duration", "number", "bytes", "switch", "choice", "price", "URL", "list"
 	Bound  string // what is accepted
 	Doc    string // what it does, in sentences
 	Usage  string // what it does, in a few words, for --help
@@ -32,17 +35,18 @@ type Setting struct {
 
 	standard func() string
 	shown    string // the default as documents show it, when it depends on the machine
-	set      func(*Config, string) error
-	get      func(*Config) string
+	prefix   string // of the environment variable, after BUDGETD_
+	set      func(*C, string) error
+	get      func(*C) string
 }
 
 // Default returns the value that holds when nothing is set, as it would be
 // written; "" stands for nothing.
-func (s Setting) Default() string { return s.standard() }
+func (s SettingOf[C]) Default() string { return s.standard() }
 
 // ShownDefault returns the default as documents show it: the same on every
 // machine.
-func (s Setting) ShownDefault() string {
+func (s SettingOf[C]) ShownDefault() string {
 	if s.shown != "" {
 		return s.shown
 	}
@@ -50,16 +54,16 @@ func (s Setting) ShownDefault() string {
 }
 
 // Env returns the name of the environment variable.
-func (s Setting) Env() string { return "BUDGETD_" + strings.ToUpper(s.Name) }
+func (s SettingOf[C]) Env() string { return "BUDGETD_" + s.prefix + strings.ToUpper(s.Name) }
 
 // Flag returns the name of the flag, without dashes.
-func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
+func (s SettingOf[C]) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
 
 // Value returns the setting as c has it, as it would be written; of a secret
 // what may be printed.
-func (s Setting) Value(c *Config) string { return s.get(c) }
+func (s SettingOf[C]) Value(c *C) string { return s.get(c) }
 
-// Settings returns all settings, in the order of the documentation.
+// Settings returns all settings of a broker, in the order of the documentation.
 func Settings() []Setting { return append([]Setting(nil), settings...) }
 
 // AsideConnections is how many connections to PostgreSQL what takes seconds has
@@ -387,30 +391,16 @@ var settings = []Setting{
 		Usage:    "least `level` that is logged: debug, info, warn or error",
 		Doc:      "The least that is logged. Prompts, keys and passwords are never logged at any level.",
 		standard: fixed("info"),
-		set: func(c *Config, v string) error {
-			for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
-				if v == strings.ToLower(level.String()) {
-					c.LogLevel = level
-					return nil
-				}
-			}
-			return errors.New("is not a level; use debug, info, warn or error")
-		},
-		get: func(c *Config) string { return strings.ToLower(c.LogLevel.String()) },
+		set:      func(c *Config, v string) error { return setLogLevel(&c.LogLevel, v) },
+		get:      func(c *Config) string { return strings.ToLower(c.LogLevel.String()) },
 	},
 	{
 		Name: "log_format", Type: "choice", Bound: "auto, text or json",
 		Usage:    "`form` of the log: auto, text or json",
 		Doc:      "How the log on stderr is written. auto is text on a terminal and JSON elsewhere.",
 		standard: fixed("auto"),
-		set: func(c *Config, v string) error {
-			c.LogFormat = v
-			if v != "auto" && v != "text" && v != "json" {
-				return errors.New("is not a form; use auto, text or json")
-			}
-			return nil
-		},
-		get: func(c *Config) string { return c.LogFormat },
+		set:      func(c *Config, v string) error { return setLogFormat(&c.LogFormat, v) },
+		get:      func(c *Config) string { return c.LogFormat },
 	},
 	{
 		Name: "pprof", Type: "switch", Bound: "true or false; only on a loopback address",
@@ -432,6 +422,24 @@ var settings = []Setting{
 
 var prefixes = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
+func setLogLevel(to *slog.Level, v string) error {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if v == strings.ToLower(level.String()) {
+			*to = level
+			return nil
+		}
+	}
+	return errors.New("is not a level; use debug, info, warn or error")
+}
+
+func setLogFormat(to *string, v string) error {
+	*to = v
+	if v != "auto" && v != "text" && v != "json" {
+		return errors.New("is not a form; use auto, text or json")
+	}
+	return nil
+}
+
 func fixed(value string) func() string { return func() string { return value } }
 
 // defaultData follows the XDG base directory specification: state that should
@@ -446,8 +454,8 @@ func defaultData() string {
 	return "budgetd-data"
 }
 
-func boolean(field func(*Config) *bool) func(*Config, string) error {
-	return func(c *Config, v string) error {
+func boolean[C any](field func(*C) *bool) func(*C, string) error {
+	return func(c *C, v string) error {
 		switch v {
 		case "true":
 			*field(c) = true
@@ -460,8 +468,8 @@ func boolean(field func(*Config) *bool) func(*Config, string) error {
 	}
 }
 
-func number(field func(*Config) *int, least, most int) func(*Config, string) error {
-	return func(c *Config, v string) error {
+func number[C any](field func(*C) *int, least, most int) func(*C, string) error {
+	return func(c *C, v string) error {
 		n, err := strconv.Atoi(v)
 		if err != nil {
 			return fmt.Errorf("is not a whole number; use %d to %d", least, most)
@@ -474,8 +482,8 @@ func number(field func(*Config) *int, least, most int) func(*Config, string) err
 	}
 }
 
-func duration(field func(*Config) *time.Duration, least, most time.Duration) func(*Config, string) error {
-	return func(c *Config, v string) error {
+func duration[C any](field func(*C) *time.Duration, least, most time.Duration) func(*C, string) error {
+	return func(c *C, v string) error {
 		d, err := time.ParseDuration(v)
 		if err != nil {
 			return fmt.Errorf("is not a time with a unit, such as 500ms, 10s or 5m; use %s to %s", shortDuration(least), shortDuration(most))
