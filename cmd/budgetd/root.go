@@ -74,7 +74,7 @@ func newRootCommand(s streams) *cobra.Command {
 			root.AddCommand(command)
 		}
 	}
-	add("broker", newServeCommand(s), newMigrateCommand(s), newConfigCommand(s))
+	add("broker", newServeCommand(s), newProxyCommand(s), newMigrateCommand(s), newConfigCommand(s))
 	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newUsageCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
 	add("manage", newApplyCommand(s), newPolicyCommand(s), newAccountCommand(s), newKeyCommand(s), newGrantCommand(s), newPricesCommand(s))
 	add("operate", newAuditCommand(s), newReservationCommand(s), newAdjustCommand(s), newAlertsCommand(s))

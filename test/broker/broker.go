@@ -21,7 +21,7 @@ import (
 // startTimeout bounds the start of a broker, and a stop of it.
 const startTimeout = 60 * time.Second
 
-// Broker is a running budgetd.
+// Broker is a running budgetd: a broker, or a proxy in front of one.
 type Broker struct {
 	URL  string // "http://127.0.0.1:43210"
 	tb   testing.TB
@@ -75,18 +75,29 @@ func Start(tb testing.TB, args ...string) *Broker {
 	if !slices.Contains(args, "--data") {
 		args = append(slices.Clip(args), "--data", tb.TempDir())
 	}
+	return start(tb, "serve", args)
+}
+
+// StartProxy starts "budgetd proxy" in front of a broker likewise.
+func StartProxy(tb testing.TB, behind *Broker, args ...string) *Broker {
+	tb.Helper()
+	return start(tb, "proxy", append([]string{"--broker", behind.URL}, args...))
+}
+
+func start(tb testing.TB, command string, args []string) *Broker {
+	tb.Helper()
 	binary := Binary(tb)
 	// Another process may take the port between our look and the broker's
 	// bind: then it ends at once, and we look again.
 	var last string
 	for range 5 {
 		address := freeAddress(tb)
-		b := launch(tb, binary, address, args)
+		b := launch(tb, binary, command, address, args)
 		if b.ready() {
 			tb.Cleanup(func() {
 				b.Kill()
 				if tb.Failed() {
-					tb.Logf("log of the broker at %s:\n%s", b.URL, b.log)
+					tb.Logf("log of %s at %s:\n%s", command, b.URL, b.log)
 				}
 			})
 			return b
@@ -97,14 +108,14 @@ func Start(tb testing.TB, args ...string) *Broker {
 			break
 		}
 	}
-	tb.Fatalf("budgetd serve %s did not get ready:\n%s", strings.Join(args, " "), last)
+	tb.Fatalf("budgetd %s %s did not get ready:\n%s", command, strings.Join(args, " "), last)
 	return nil
 }
 
-func launch(tb testing.TB, binary, address string, args []string) *Broker {
+func launch(tb testing.TB, binary, command, address string, args []string) *Broker {
 	tb.Helper()
 	b := &Broker{URL: "http://" + address, tb: tb, log: &output{}, done: make(chan struct{})}
-	b.cmd = exec.Command(binary, append([]string{"serve", "--listen", address}, args...)...)
+	b.cmd = exec.Command(binary, append([]string{command, "--listen", address}, args...)...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
 	b.cmd.Env = cleanEnvironment()
 	dieWithParent(b.cmd)

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,11 +35,26 @@ func New(key string, prices map[string]Price) *Provider {
 	p.handle("POST /v1/embeddings", openAI, p.embeddings)
 	p.handle("POST /v1/messages", anthropic, p.messages)
 	p.handle("POST /v1beta/models/{call}", gemini, p.generate)
+	p.mux.HandleFunc("GET /v1/models", p.models)
 	return p
 }
 
 // ServeHTTP answers a call.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
+
+// models is https://platform.openai.com/docs/api-reference/models/list, which is
+// not billed and not in the books.
+func (p *Provider) models(w http.ResponseWriter, r *http.Request) {
+	if openAI.key(r) != p.key {
+		writeJSON(w, http.StatusUnauthorized, openAI.fault(nil, http.StatusUnauthorized, "the key is not valid"))
+		return
+	}
+	var list []any
+	for _, name := range slices.Sorted(maps.Keys(p.prices)) {
+		list = append(list, object{"id": name, "object": "model", "created": created(), "owned_by": "system"})
+	}
+	writeJSON(w, http.StatusOK, object{"object": "list", "data": list})
+}
 
 // Step lets the stream of the script with this ID, which has Steps set, go on
 // by one.

@@ -12,7 +12,7 @@ import (
 const providerKey = "provider-key-0123456789"
 
 // startProvider starts the provider, and returns the base URLs of the SDKs for it.
-func startProvider(t *testing.T) (*provider.Provider, bases) {
+func startProvider(t testing.TB) (*provider.Provider, bases) {
 	t.Helper()
 	p := provider.New(providerKey, prices)
 	server := httptest.NewServer(p)

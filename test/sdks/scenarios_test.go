@@ -27,7 +27,7 @@ type scenario struct {
 func (s scenario) name() string { return s.endpoint.name + ", " + s.what }
 
 // words are tokens of their own in every encoding of OpenAI.
-var words = []string{"Budgets", " are", " kept", " here", "."}
+var words = []string{"Hello", " there", " world", " again", "."}
 
 const embedded = "[0.25,-0.5,0.125][0.25,-0.5,0.125]"
 

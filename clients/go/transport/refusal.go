@@ -37,13 +37,16 @@ type FaultKind int
 
 // The kinds of faults.
 const (
-	FaultRateLimited  FaultKind = iota // wait and try again
-	FaultQuotaSpent                    // waiting does not help
-	FaultInvalid                       // the request can't be budgeted as it is
-	FaultTooLarge                      // the body is over the bound
-	FaultDenied                        // the credential may not do this
-	FaultUnauthorized                  // the credential is none
-	FaultUnavailable                   // the broker does not answer; try again
+	FaultRateLimited     FaultKind = iota // wait and try again
+	FaultQuotaSpent                       // waiting does not help
+	FaultInvalid                          // the request can't be budgeted as it is
+	FaultTooLarge                         // the body is over the bound
+	FaultDenied                           // the credential may not do this
+	FaultUnauthorized                     // the credential is none
+	FaultUnavailable                      // the broker does not answer; try again
+	FaultNotFound                         // there is nothing at this path
+	FaultUpstream                         // the provider could not be reached; try again
+	FaultUpstreamTimeout                  // the provider did not answer in time; try again
 	numberOfFaults
 )
 
@@ -62,13 +65,16 @@ type shape struct {
 // https://cloud.google.com/apis/design/errors (google.rpc.Code),
 // https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html.
 var shapes = [numberOfFaults]shape{
-	FaultRateLimited:  {http.StatusTooManyRequests, "requests", "rate_limit_exceeded", "rate_limit_error", "RESOURCE_EXHAUSTED", "ThrottlingException", 0, true},
-	FaultQuotaSpent:   {http.StatusTooManyRequests, "insufficient_quota", "insufficient_quota", "rate_limit_error", "RESOURCE_EXHAUSTED", "ServiceQuotaExceededException", http.StatusBadRequest, false},
-	FaultInvalid:      {http.StatusBadRequest, "invalid_request_error", "", "invalid_request_error", "INVALID_ARGUMENT", "ValidationException", 0, false},
-	FaultTooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "", "request_too_large", "INVALID_ARGUMENT", "ValidationException", 0, false},
-	FaultDenied:       {http.StatusForbidden, "invalid_request_error", "budget_denied", "permission_error", "PERMISSION_DENIED", "AccessDeniedException", 0, false},
-	FaultUnauthorized: {http.StatusUnauthorized, "invalid_request_error", "invalid_api_key", "authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException", http.StatusForbidden, false},
-	FaultUnavailable:  {http.StatusServiceUnavailable, "server_error", "budget_unavailable", "api_error", "UNAVAILABLE", "ServiceUnavailableException", 0, true},
+	FaultRateLimited:     {http.StatusTooManyRequests, "requests", "rate_limit_exceeded", "rate_limit_error", "RESOURCE_EXHAUSTED", "ThrottlingException", 0, true},
+	FaultQuotaSpent:      {http.StatusTooManyRequests, "insufficient_quota", "insufficient_quota", "rate_limit_error", "RESOURCE_EXHAUSTED", "ServiceQuotaExceededException", http.StatusBadRequest, false},
+	FaultInvalid:         {http.StatusBadRequest, "invalid_request_error", "", "invalid_request_error", "INVALID_ARGUMENT", "ValidationException", 0, false},
+	FaultTooLarge:        {http.StatusRequestEntityTooLarge, "invalid_request_error", "", "request_too_large", "INVALID_ARGUMENT", "ValidationException", 0, false},
+	FaultDenied:          {http.StatusForbidden, "invalid_request_error", "budget_denied", "permission_error", "PERMISSION_DENIED", "AccessDeniedException", 0, false},
+	FaultUnauthorized:    {http.StatusUnauthorized, "invalid_request_error", "invalid_api_key", "authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException", http.StatusForbidden, false},
+	FaultUnavailable:     {http.StatusServiceUnavailable, "server_error", "budget_unavailable", "api_error", "UNAVAILABLE", "ServiceUnavailableException", 0, true},
+	FaultNotFound:        {http.StatusNotFound, "invalid_request_error", "", "not_found_error", "NOT_FOUND", "ResourceNotFoundException", 0, false},
+	FaultUpstream:        {http.StatusBadGateway, "server_error", "", "api_error", "UNAVAILABLE", "ServiceUnavailableException", 0, true},
+	FaultUpstreamTimeout: {http.StatusGatewayTimeout, "server_error", "", "api_error", "DEADLINE_EXCEEDED", "ModelTimeoutException", 0, true},
 }
 
 // Answer is the fault as an answer to a request, in the shape of a layout.

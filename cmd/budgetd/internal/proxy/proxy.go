@@ -1,0 +1,294 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/budgetd/budgetd/clients/go/transport"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/estimator/answer"
+)
+
+const (
+	// writeTimeout bounds one write to a caller that does not read.
+	writeTimeout = time.Minute
+	// idleConnections to one upstream, and to the broker, are kept open.
+	idleConnections = 256
+	// maxHeaderBytes bounds the header of an upstream's answer.
+	maxHeaderBytes = 1 << 20
+)
+
+// Proxy is an http.Handler.
+type Proxy struct {
+	config   config.Proxy
+	log      *slog.Logger
+	metrics  *metrics
+	clients  *clients
+	base     *http.Transport
+	budgeted *transport.Transport
+	reverse  *httputil.ReverseProxy
+
+	inFlight atomic.Int64
+	running  sync.WaitGroup
+}
+
+// New returns a proxy with its metrics registered. It connects to nothing yet.
+func New(c config.Proxy, registerer prometheus.Registerer, log *slog.Logger) (*Proxy, error) {
+	m, err := newMetrics(registerer)
+	if err != nil {
+		return nil, err
+	}
+	connections := func() *http.Transport {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, idleConnections
+		t.MaxResponseHeaderBytes = maxHeaderBytes
+		return t
+	}
+	p := &Proxy{config: c, log: log, metrics: m, base: connections()}
+	p.base.ResponseHeaderTimeout = c.FirstByteTimeout
+	p.clients = &clients{broker: c.Broker, http: &http.Client{Transport: connections(), Timeout: c.BrokerDeadline}}
+	p.budgeted = p.newTransport()
+	p.reverse = &httputil.ReverseProxy{
+		Rewrite:        p.rewrite,
+		Transport:      roundTripper(p.roundTrip),
+		FlushInterval:  -1, // at once
+		ModifyResponse: p.modify,
+		ErrorHandler:   p.failed,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return p, nil
+}
+
+// newTransport puts the budget on the way to the upstreams.
+func (p *Proxy) newTransport() *transport.Transport {
+	return transport.New(nil, // every call names a client of its own
+		transport.WithBase(p.base),
+		transport.WithCaller(func(r *http.Request) (transport.Caller, error) { return callOf(r.Context()).caller, nil }),
+		transport.WithEndpoints(endpoints(p.config)...),
+		transport.WithRefuseUnrecognised(),
+		transport.WithMaxBody(int64(p.config.MaxRequestBytes)),
+		transport.WithChargeHeaders(),
+		transport.WithSettled(p.settled),
+	)
+}
+
+// settled says when the broker could not be told what a call used.
+func (p *Proxy) settled(s transport.Settled) {
+	if s.Err != nil {
+		p.metrics.lost.Inc()
+		p.log.Warn("a refund was not delivered: what was held is charged or given back when its lease ends", "provider", s.Provider, "model", s.Model, "error", s.Err)
+	}
+}
+
+// endpoints are the calls of upstreams that have names of their own and speak
+// OpenAI's form: their prices are found by that name.
+func endpoints(c config.Proxy) []transport.Endpoint {
+	var all []transport.Endpoint
+	for name, u := range c.Upstreams {
+		if name == openAI || name == anthropic || name == gemini {
+			continue
+		}
+		for _, e := range transport.Endpoints() {
+			if e.Host == "" && e.Provider == openAI {
+				e.Host, e.Provider = u.Hostname(), name
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls the function.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
+	if callOf(r.Context()).free {
+		return p.base.RoundTrip(r)
+	}
+	return p.budgeted.RoundTrip(r)
+}
+
+// ServeHTTP forwards a call within its budget.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.running.Add(1)
+	defer p.running.Done()
+	p.metrics.inFlight.Inc()
+	defer p.metrics.inFlight.Dec()
+	to, found := p.routeOf(r)
+	seen := &watched{ResponseWriter: w, metrics: p.metrics, began: time.Now(), upstream: to.provider}
+	if !found {
+		seen.upstream = "none"
+	}
+	defer seen.end()
+	if p.inFlight.Add(1) > int64(p.config.MaxInFlight) {
+		p.inFlight.Add(-1)
+		p.refuse(seen, r, to, &transport.Fault{
+			Kind: transport.FaultUnavailable, RetryAfter: time.Second, Message: "budget proxy: too many calls are under way",
+		})
+		return
+	}
+	defer p.inFlight.Add(-1)
+	if !found {
+		p.refuse(seen, r, to, &transport.Fault{
+			Kind: transport.FaultNotFound, Message: "budget proxy: no upstream has this path; see docs/proxy.md for base URLs",
+		})
+		return
+	}
+	c, refused := p.admit(r, to)
+	if refused != nil {
+		p.refuse(seen, r, to, refused)
+		return
+	}
+	// The server's deadline is for reading the request. Left as it is, it would
+	// end answers that take longer.
+	control := http.NewResponseController(w)
+	release := func() { _ = control.SetReadDeadline(time.Time{}) }
+	if r.Body == nil || r.Body == http.NoBody {
+		release()
+	} else {
+		r.Body = &readOnce{ReadCloser: http.MaxBytesReader(w, r.Body, int64(p.config.MaxRequestBytes)+1), done: release}
+	}
+	p.reverse.ServeHTTP(seen, r.WithContext(withCall(r.Context(), c)))
+}
+
+// readOnce is a body that says when it was read.
+type readOnce struct {
+	io.ReadCloser
+	done func()
+}
+
+// Read reads, and says when nothing more comes.
+func (b *readOnce) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	if err != nil {
+		b.done()
+	}
+	return n, err
+}
+
+// admit finds out who pays, and refuses a call of which it can't.
+func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
+	c := &call{route: to, free: free(r.Method, to.url.Path)}
+	key := p.budgetKey(r, to.provider)
+	held := p.config.ProviderKeys[to.provider].IsSet()
+	if key == "" {
+		if c.free && !held {
+			return c, nil // the caller's own key, and nothing to pay
+		}
+		return nil, &transport.Fault{Kind: transport.FaultUnauthorized, Message: "budget proxy: there is no budget key; " + whereKeysGo(held)}
+	}
+	client, err := p.clients.of(key)
+	if err != nil {
+		return nil, &transport.Fault{Kind: transport.FaultUnavailable, Message: "budget proxy: " + err.Error(), RetryAfter: time.Second}
+	}
+	labels, err := labelsOf(r.Header.Get(headerBudgetLabels))
+	if err != nil {
+		return nil, &transport.Fault{Kind: transport.FaultInvalid, Message: "budget proxy: " + err.Error()}
+	}
+	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
+	if c.free && held {
+		switch err := known(r.Context(), client); {
+		case errors.Is(err, errUnknownKey):
+			return nil, unknownKey()
+		case err != nil:
+			return nil, &transport.Fault{Kind: transport.FaultUnavailable, Message: "budget proxy: the broker does not answer", RetryAfter: time.Second}
+		}
+	}
+	return c, nil
+}
+
+func whereKeysGo(held bool) string {
+	if held {
+		return "send it where the SDK sends its API key, or in " + headerBudgetKey
+	}
+	return "send it in " + headerBudgetKey + ", beside the provider's own key"
+}
+
+func unknownKey() *transport.Fault {
+	return &transport.Fault{Kind: transport.FaultUnauthorized, Message: "budget proxy: the budget key is not valid"}
+}
+
+// rewrite makes the request for the upstream. Addresses of callers are not
+// passed on: httputil has removed what stands in X-Forwarded-For and its like.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	to := callOf(r.In.Context()).route
+	u := *to.url
+	p.showKeys(r.Out.Header, &u, to.provider)
+	r.Out.URL, r.Out.Host = &u, u.Host
+	// The usage stands in the answer: it must be readable, and a stream not wait
+	// for a block of a compressor.
+	r.Out.Header.Set("Accept-Encoding", "identity")
+}
+
+// modify turns what the broker says of a budget key into what an SDK knows of
+// keys.
+func (p *Proxy) modify(a *http.Response) error {
+	if a.StatusCode != http.StatusForbidden || a.Header.Get("X-Budget-Error") != "unauthenticated" {
+		return nil
+	}
+	a.Body.Close()
+	*a = *unknownKey().Answer(a.Request, layoutOf(callOf(a.Request.Context()).route.provider))
+	return nil
+}
+
+// failed answers a call whose upstream did not.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	to := callOf(r.Context()).route
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the caller is gone
+	}
+	var timeout net.Error
+	f := &transport.Fault{Kind: transport.FaultUpstream, Message: fmt.Sprintf("budget proxy: %s can't be reached", to.provider)}
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		f = &transport.Fault{Kind: transport.FaultUpstreamTimeout, Message: fmt.Sprintf("budget proxy: %s did not answer in time", to.provider)}
+	}
+	p.log.Warn("an upstream failed", "upstream", to.provider, "error", err)
+	p.refuse(w, r, to, f)
+}
+
+// refuse answers with a fault, in the form of the provider that the call is for.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, to route, f *transport.Fault) {
+	a := f.Answer(r, layoutOf(to.provider))
+	for name, values := range a.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(a.StatusCode)
+	_, _ = io.Copy(w, a.Body) // the caller may be gone
+}
+
+func layoutOf(provider string) answer.Layout {
+	if layout, ok := answer.LayoutOf(provider); ok {
+		return layout
+	}
+	return answer.OpenAI
+}
+
+// ready says whether the broker answers.
+func (p *Proxy) ready(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Broker+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	a, err := p.clients.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		return fmt.Errorf("the broker's /readyz answers %d", a.StatusCode)
+	}
+	return nil
+}
