@@ -21,7 +21,7 @@ MODULES = test/sdks clients/go/examples
 BUF  = $(GO) tool -modfile=../tools/go.mod buf
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds
+.PHONY: help run build test bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds clients-table
 
 help: ## this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -47,6 +47,9 @@ bench: ## run the benchmarks named BENCH in PKG
 
 lab-holds: ## print what each way of holding lets through on traces of model calls, with REDIS=URL on Redis: docs/holds.md
 	$(GO) run ./test/lab/holds -redis='$(REDIS)'
+
+clients-table: ## print what each kind of client gets through a limit: docs/pacing.md
+	$(GO) test ./test/lab/clients -count=1 -v -run=Table
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	.ci/fuzz $(FUZZTIME)
