@@ -59,8 +59,10 @@ func (m Migration) Pending() bool { return m.AppliedAt.IsZero() }
 // stays open. On SQLite it should have a busy timeout.
 func Up(ctx context.Context, db *sql.DB, dialect Dialect) ([]Migration, error) {
 	reached := int64(-1)
+	var applied []Migration // by all tries together
 	for {
-		applied, err := up(ctx, db, dialect)
+		more, err := up(ctx, db, dialect)
+		applied = append(applied, more...)
 		if err == nil || dialect != SQLite || errors.Is(err, ErrNewerSchema) || ctx.Err() != nil {
 			return applied, err
 		}
