@@ -20,9 +20,7 @@ type Running struct {
 // length, until End is called, whatever becomes of ctx. It asks once: a refusal
 // is a *[RefusedError]. Whoever begins must End, on every path.
 func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
-	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	reservation, err := c.Reserve(attempt, request)
+	reservation, err := c.Reserve(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -30,10 +28,11 @@ func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
 }
 
 func (c *Client) keep(ctx context.Context, reservation *Reservation, request Request) *Running {
-	return &Running{
-		Reservation: reservation, client: c, request: request,
-		stop: c.renewInBackground(ctx, reservation.ID, request.lease()),
+	running := &Running{Reservation: reservation, client: c, request: request, stop: func() {}}
+	if reservation.ID != "" {
+		running.stop = c.renewInBackground(ctx, reservation.ID, request.lease())
 	}
+	return running
 }
 
 // StopRenewing lets the lease run out. End still counts what the call used.
@@ -42,12 +41,13 @@ func (r *Running) StopRenewing() { r.stop() }
 // End stops renewing and refunds what the call used. The zero Usage says that
 // nobody knows: everything that was held counts as used. End does not depend on
 // ctx's end; it is repeated, up to [WithRefundTimeout], until the broker has it,
-// and else fails with a *[RefundError]. Call it once, or again with another usage
-// when the broker refused the first as invalid.
+// and else fails with a *[RefundError], which says whether it is kept and tried
+// again in the background. Call it once, or again with another usage when the
+// broker refused the first as invalid.
 func (r *Running) End(ctx context.Context, usage Usage) (*budgetv1.RefundResponse, error) {
 	r.stop()
 	if usage.isZero() {
 		usage = unknown(r.request)
 	}
-	return r.client.refundUntilKept(ctx, r.ID, usage)
+	return r.client.refundNow(ctx, r.ID, usage)
 }

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,34 +16,59 @@ import (
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
 )
 
-// Client asks one broker, or several behind one address.
+// Client asks one broker, or several.
 type Client struct {
-	service budgetv1connect.BudgetServiceClient
+	brokers brokers
 	admin   budgetv1connect.AdminServiceClient
 	key     string
 	options options
+	kept    keptRefunds
 }
 
 // New makes a Client for a broker's address ("http://127.0.0.1:8080",
 // "https://budgetd.internal") and an API key. It does not connect yet.
 func New(address, key string, opts ...Option) (*Client, error) {
-	u, err := url.Parse(address)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, fmt.Errorf("address %q: want http://host:port or https://host:port", address)
-	}
 	if key == "" {
 		return nil, errors.New("key is empty: create one with `budgetd key create`")
 	}
-	o := options{httpClient: &http.Client{}, maxWait: DefaultMaxWait, refundTimeout: DefaultRefundTimeout}
+	o := defaults()
 	for _, option := range opts {
 		option(&o)
 	}
+	switch {
+	case o.deadline <= 0:
+		return nil, fmt.Errorf("deadline %v: want more than 0", o.deadline)
+	case o.refundTimeout <= 0:
+		return nil, fmt.Errorf("refund timeout %v: want more than 0", o.refundTimeout)
+	case o.kept < 0 || o.keptFor < 0:
+		return nil, fmt.Errorf("kept refunds: %d for %v: want 0 or more", o.kept, o.keptFor)
+	case o.onLost == nil:
+		return nil, errors.New("WithOnLost has no function")
+	}
 	c := &Client{key: key, options: o}
+	c.kept.refund = func(ctx context.Context, reservation string, usage Usage) error {
+		_, err := c.Refund(ctx, reservation, usage)
+		return err
+	}
+	c.kept.lost, c.kept.most, c.kept.age = o.onLost, o.kept, o.keptFor
+	c.kept.hurry = make(chan struct{}, 1)
 	rpc := append([]connect.ClientOption{connect.WithInterceptors(credential{"Bearer " + key})}, o.rpc...)
-	c.service = budgetv1connect.NewBudgetServiceClient(o.httpClient, address, rpc...)
+	for _, each := range append([]string{address}, o.others...) {
+		u, err := url.Parse(each)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			return nil, fmt.Errorf("address %q: want http://host:port or https://host:port", each)
+		}
+		c.brokers.each = append(c.brokers.each, newEndpoint(budgetv1connect.NewBudgetServiceClient(o.httpClient, each, rpc...)))
+	}
 	c.admin = budgetv1connect.NewAdminServiceClient(o.httpClient, address, rpc...)
 	return c, nil
 }
+
+// Close delivers the Refunds that are kept, until ctx ends. What is then left is
+// lost, and the error says how many. Afterwards no Refund is kept any more; calls
+// still work. Close it when nothing begins any more, so that a process does not
+// take its last Refunds with it.
+func (c *Client) Close(ctx context.Context) error { return c.kept.close(ctx) }
 
 // credential adds the key to every call.
 type credential struct{ header string }
@@ -71,10 +97,11 @@ func (c credential) WrapStreamingHandler(next connect.StreamingHandlerFunc) conn
 
 // Service is the generated client, with the key set, for calls that this
 // package has no convenience for (Charge, Estimate, GetQuota, ListUsage,
-// GetReservation).
-func (c *Client) Service() budgetv1connect.BudgetServiceClient { return c.service }
+// GetReservation). It asks the broker of New's address only.
+func (c *Client) Service() budgetv1connect.BudgetServiceClient { return c.brokers.each[0].service }
 
-// Admin is the generated client of what operators do. It needs an admin key.
+// Admin is the generated client of what operators do. It needs an admin key, and
+// asks the broker of New's address only.
 func (c *Client) Admin() budgetv1connect.AdminServiceClient { return c.admin }
 
 // Request says what a call may use: amounts per meter, a model call, or both,
@@ -88,8 +115,12 @@ type Request struct {
 
 	// Key makes a repeat of this very call harmless: the same key gets the
 	// same reservation. Empty: Do makes one, so that its own repeats after a
-	// lost answer are safe.
+	// lost answer are safe, and so does every Reserve that may ask several brokers.
 	Key string
+
+	// WhenDown is what becomes of this call when no broker answers. Zero: the
+	// Client's.
+	WhenDown WhenDown
 }
 
 func (r Request) message() *budgetv1.ReserveRequest {
@@ -108,10 +139,10 @@ func (r Request) lease() time.Duration {
 
 // Reservation is what the broker granted.
 type Reservation struct {
-	ID        string
+	ID        string // empty: no broker answered, and WhenDown let the call through
 	ExpiresAt time.Time
 	Holds     []*budgetv1.Hold
-	Degraded  bool // the broker's store did not answer and the limits' own rules let the call through
+	Degraded  bool // no broker, or not its store, answered, and a rule for that let the call through
 	Estimate  *budgetv1.CallEstimate
 
 	// GrantedMaxOutputTokens, for each choice of an LLM call, is the bound to give
@@ -123,10 +154,19 @@ type Reservation struct {
 	LimitHeaders http.Header
 }
 
-// Reserve asks once. A refusal is a *[RefusedError]. Whoever reserves must
-// Refund, on every path; [Client.Do] does it all.
+// Reserve asks once, each of the brokers until one answers. A refusal is a
+// *[RefusedError]. When none answers within the deadline the request's WhenDown
+// decides. Whoever reserves must Refund, on every path; [Client.Do] does it all.
 func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, error) {
-	answer, err := c.service.Reserve(ctx, connect.NewRequest(request.message()))
+	if request.Key == "" && len(c.brokers.each) > 1 {
+		request.Key = "reserve-" + rand.Text()
+	}
+	answer, err := ask(ctx, &c.brokers, c.options.deadline, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
+		return broker.Reserve(ctx, connect.NewRequest(request.message()))
+	})
+	if isTransient(err) && ctx.Err() == nil {
+		return c.whenDown(request).decide(request, err)
+	}
 	if err != nil {
 		return nil, AsRefusal(err)
 	}
@@ -141,14 +181,26 @@ func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, er
 	}, nil
 }
 
+func (c *Client) whenDown(request Request) WhenDown {
+	if request.WhenDown.decide != nil {
+		return request.WhenDown
+	}
+	return c.options.whenDown
+}
+
 // Refund reports what the call used and gives back the rest. Repeating it is
-// safe.
+// safe. Of a Reservation without ID there is nothing to refund.
 func (c *Client) Refund(ctx context.Context, reservation string, usage Usage) (*budgetv1.RefundResponse, error) {
 	message, err := usage.message(reservation)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.service.Refund(ctx, connect.NewRequest(message))
+	if reservation == "" {
+		return &budgetv1.RefundResponse{}, nil
+	}
+	answer, err := ask(ctx, &c.brokers, attemptTimeout, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RefundResponse], error) {
+		return broker.Refund(ctx, connect.NewRequest(message))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -156,9 +208,15 @@ func (c *Client) Refund(ctx context.Context, reservation string, usage Usage) (*
 }
 
 // Renew extends the lease to now + lease, if that is later, and returns its
-// end. ErrEnded when the reservation is not held any more.
+// end. ErrEnded when the reservation is not held any more. One without ID never
+// ends: its end is the zero Time.
 func (c *Client) Renew(ctx context.Context, reservation string, lease time.Duration) (time.Time, error) {
-	answer, err := c.service.Renew(ctx, connect.NewRequest(&budgetv1.RenewRequest{ReservationId: reservation, Lease: durationpb.New(lease)}))
+	if reservation == "" {
+		return time.Time{}, nil
+	}
+	answer, err := ask(ctx, &c.brokers, attemptTimeout, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RenewResponse], error) {
+		return broker.Renew(ctx, connect.NewRequest(&budgetv1.RenewRequest{ReservationId: reservation, Lease: durationpb.New(lease)}))
+	})
 	if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 		return time.Time{}, fmt.Errorf("%w: %w", ErrEnded, err)
 	}

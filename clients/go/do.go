@@ -30,9 +30,11 @@ import (
 //   - no usage and no error, a panic, or an error after ctx ended: nobody knows
 //     what was used, so everything that was held counts as used.
 //
-// The Refund does not depend on ctx and is repeated, up to [WithRefundTimeout],
-// until the broker has it. Do returns call's error, joined with a
-// *[RefundError] if the Refund could not be delivered.
+// The Refund does not depend on ctx. One that can't be delivered within
+// [WithRefundTimeout] is kept and tried again in the background, which is no
+// error: see [WithKeptRefunds], [WithOnLost] and [Client.Close]. Do returns call's
+// error, joined with a *[RefundError] if the Refund is refused or could not be
+// kept.
 func (c *Client) Do(ctx context.Context, request Request, call func(context.Context, *Reservation) (Usage, error)) error {
 	if request.Key == "" {
 		request.Key = "do-" + rand.Text()
@@ -56,11 +58,15 @@ func (c *Client) Do(ctx context.Context, request Request, call func(context.Cont
 		usage, callErr = call(ctx, reservation)
 		finished = true
 	}()
+	var failed *RefundError
+	if errors.As(refundErr, &failed) && failed.Kept {
+		refundErr = nil
+	}
 	return errors.Join(callErr, refundErr)
 }
 
-// attemptTimeout bounds one try of a call: a broker that took the connection and
-// says nothing is asked again, or another behind the same address.
+// attemptTimeout bounds one try of a Refund or a Renew: a broker that took the
+// connection and says nothing is asked again, or another one.
 const attemptTimeout = 5 * time.Second
 
 // reserveWaiting asks until it is granted, waiting as the refusals say.
@@ -68,9 +74,7 @@ func (c *Client) reserveWaiting(ctx context.Context, request Request) (*Reservat
 	giveUp := time.Now().Add(c.options.maxWait)
 	growing := newBackOff()
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		reservation, err := c.Reserve(attempt, request)
-		cancel()
+		reservation, err := c.Reserve(ctx, request)
 		if err == nil {
 			return reservation, nil
 		}
@@ -151,21 +155,25 @@ func (c *Client) renewInBackground(ctx context.Context, reservation string, leas
 	return func() { cancel(); <-done }
 }
 
-// refundUntilKept repeats the Refund until the broker has it or says that it
-// never will.
-func (c *Client) refundUntilKept(ctx context.Context, reservation string, usage Usage) (*budgetv1.RefundResponse, error) {
+// refundNow repeats the Refund until the broker has it or says that it never
+// will, for as long as [WithRefundTimeout] allows and a broker can be asked. Then
+// it is kept.
+func (c *Client) refundNow(ctx context.Context, reservation string, usage Usage) (*budgetv1.RefundResponse, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.options.refundTimeout)
 	defer cancel()
 	growing := newBackOff()
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		answer, err := c.Refund(attempt, reservation, usage)
-		cancel()
+		answer, err := c.Refund(ctx, reservation, usage)
 		if err == nil {
 			return answer, nil
 		}
-		if !isTransient(err) || ctx.Err() != nil || sleep(ctx, growing.NextBackOff()) != nil {
-			return nil, &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %.12s…: %w", reservation, err)}
+		failed := &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %s: %w", shortened(reservation), err)}
+		if !isTransient(err) {
+			return nil, failed
+		}
+		if errors.Is(err, errNoneAsked) || ctx.Err() != nil || sleep(ctx, growing.NextBackOff()) != nil {
+			failed.Kept = c.kept.keep(reservation, usage, err)
+			return nil, failed
 		}
 	}
 }

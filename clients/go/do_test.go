@@ -308,18 +308,6 @@ func clientOf(t *testing.T, c *budget.Client, address string) *budget.Client {
 	return other
 }
 
-func TestDoSaysWhenARefundWasNotDelivered(t *testing.T) {
-	c, b := start(t, budget.WithRefundTimeout(200*time.Millisecond))
-	err := c.Do(context.Background(), hundred, func(context.Context, *budget.Reservation) (budget.Usage, error) {
-		b.Kill()
-		return budget.Amounts(map[string]int64{"tokens": 5}), nil
-	})
-	var lost *budget.RefundError
-	if !errors.As(err, &lost) || lost.Usage.Amounts["tokens"] != 5 || lost.Reservation == "" {
-		t.Errorf("%v, want a RefundError that says what was used", err)
-	}
-}
-
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	for _, address := range []string{"", "localhost:8080", "ftp://x", "http://", "://"} {
 		if _, err := budget.New(address, "k"); err == nil || !strings.Contains(err.Error(), "http://host:port") {

@@ -20,5 +20,9 @@
 // cancelled context. When a limit refuses, Do waits as long as the refusal says,
 // with some jitter, up to a bound; see [WithMaxWait].
 //
+// When no broker answers, each call follows its [WhenDown]. A Refund that can't be
+// delivered is kept and tried again in the background; [Client.Close] delivers
+// what is kept before the process ends.
+//
 // A Client is safe for concurrent use.
 package budget

@@ -53,13 +53,16 @@ func (e *RefusedError) ResetsAt() time.Time {
 	return e.Refusal.ResetsAt.AsTime()
 }
 
-// RefundError says that a Refund could not be delivered in time. The broker
-// takes the hold back by itself when the lease ends; what the call used is not
-// known to it unless the Refund is repeated.
+// RefundError says that a Refund could not be delivered in time, or was refused.
 type RefundError struct {
 	Reservation string
 	Usage       Usage
-	Err         error
+	// Kept says that the Refund is tried again in the background, and has not
+	// failed yet. Else it is lost: the broker takes the hold back by itself when the
+	// lease ends, and what the call used is not known to it unless the Refund is
+	// repeated.
+	Kept bool
+	Err  error
 }
 
 func (e *RefundError) Error() string {

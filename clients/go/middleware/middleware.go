@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 
+	"connectrpc.com/connect"
+
 	budget "github.com/budgetd/budgetd/clients/go"
 )
 
@@ -49,15 +51,25 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	// Also when the handler panics, which goes on to net/http. The client may have
 	// hung up by then, or the connection may be the handler's own: neither keeps
 	// the Refund from its way.
-	defer func() {
-		if _, err := running.End(r.Context(), call.end()); err != nil {
-			m.options.logger.ErrorContext(r.Context(), "the refund of a call was not delivered", "error", err)
-		}
-	}()
+	defer m.end(r, call)
 	maps.Copy(w.Header(), running.LimitHeaders)
 	// The ResponseWriter is passed on as it is, so whatever it can do the handler
 	// can: Flush, Hijack, ReadFrom.
 	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, call)))
+}
+
+// end refunds a call.
+func (m *middleware) end(r *http.Request, call *guarded) {
+	_, err := call.running.End(r.Context(), call.end())
+	if connect.CodeOf(err) == connect.CodeInvalidArgument {
+		// The handler's usage is out of bounds: nobody knows then what was used.
+		m.options.logger.ErrorContext(r.Context(), "the usage that a handler set is refused; the call counts as it was held", "error", err)
+		_, err = call.running.End(r.Context(), budget.Usage{})
+	}
+	var failed *budget.RefundError
+	if err != nil && !(errors.As(err, &failed) && failed.Kept) {
+		m.options.logger.ErrorContext(r.Context(), "the refund of a call was not delivered", "error", err)
+	}
 }
 
 // request is what a call asks for.

@@ -1,0 +1,103 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+)
+
+// WhenDown is what becomes of a call when no broker answers within the deadline
+// (see [WithDeadline]): [Open], [Closed] or [Local]. A broker that is overloaded,
+// or can't reach its store, counts as one that does not answer; a refusal is
+// always an answer. The zero WhenDown leaves it to the Client's, which is Closed
+// unless [WithWhenDown] sets another.
+//
+// A call that goes on without a broker has a Reservation without ID, marked
+// Degraded. There is nothing to renew or to refund then: both do nothing, and
+// what the call used is in no ledger.
+type WhenDown struct {
+	decide func(Request, error) (*Reservation, error)
+}
+
+// Open lets the call go on.
+func Open() WhenDown {
+	return WhenDown{func(request Request, _ error) (*Reservation, error) { return unreserved(request), nil }}
+}
+
+// Closed returns the error.
+func Closed() WhenDown {
+	return WhenDown{func(_ Request, err error) (*Reservation, error) { return nil, err }}
+}
+
+// LocalLimit is the name of the limit in refusals by a [Local] bucket.
+const LocalLimit = "local"
+
+// Local lets calls go on as a token bucket of this process allows: perSecond
+// requests a second, above 0, and burst at once, at least 1. Calls are counted by
+// the meter "requests", 1 unless the request states it. Every call with this
+// WhenDown, or a copy of it, takes from the same bucket. What it refuses is a
+// *[RefusedError] by the limit [LocalLimit].
+func Local(perSecond float64, burst int) (WhenDown, error) {
+	if !(perSecond > 0) || math.IsInf(perSecond, 1) {
+		return WhenDown{}, fmt.Errorf("local bucket: %v requests a second: want more than 0, and finite", perSecond)
+	}
+	if burst < 1 {
+		return WhenDown{}, fmt.Errorf("local bucket: a burst of %d: want at least 1", burst)
+	}
+	bucket := rate.NewLimiter(rate.Limit(perSecond), burst)
+	return WhenDown{func(request Request, _ error) (*Reservation, error) {
+		asked, now := requestsOf(request), time.Now()
+		if asked > int64(burst) {
+			return nil, refusedLocally(bucket, asked, now, 0)
+		}
+		taken := bucket.ReserveN(now, int(asked))
+		if wait := taken.DelayFrom(now); wait > 0 {
+			taken.CancelAt(now)
+			return nil, refusedLocally(bucket, asked, now, wait)
+		}
+		return unreserved(request), nil
+	}}, nil
+}
+
+// unreserved is the reservation of a call that goes on without a broker: it may
+// use what it asked for.
+func unreserved(request Request) *Reservation {
+	return &Reservation{Degraded: true, GrantedMaxOutputTokens: request.LLM.GetMaxOutputTokens()}
+}
+
+// requestsOf is how many requests a call counts as.
+func requestsOf(request Request) int64 {
+	if n, stated := request.Amounts["requests"]; stated {
+		return max(n, 0)
+	}
+	return 1
+}
+
+// refusedLocally is a refusal in the form of a broker's. wait is 0 when the call
+// asks for more than the bucket holds.
+func refusedLocally(bucket *rate.Limiter, asked int64, now time.Time, wait time.Duration) error {
+	refusal := &budgetv1.Refusal{
+		Reason: budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
+		Limit:  LocalLimit, Meter: "requests", Asked: asked,
+		Remaining: int64(math.Floor(bucket.TokensAt(now))), LimitAmount: int64(bucket.Burst()),
+	}
+	text := "no broker answers, and the call asks for more than the local bucket ever holds"
+	refused := &RefusedError{Refusal: refusal, LimitHeaders: http.Header{}}
+	refused.LimitHeaders.Set(HeaderLimitedBy, LocalLimit)
+	if wait > 0 {
+		refusal.Reason = budgetv1.RefusalReason_REFUSAL_REASON_RATE_LIMITED
+		refusal.Retryable, refusal.RetryAt = true, timestamppb.New(now.Add(wait))
+		refused.RetryAfter = (wait + time.Second - 1).Truncate(time.Second)
+		text = fmt.Sprintf("no broker answers, and the local bucket is empty; retry in %v", refused.RetryAfter)
+	}
+	refused.Err = connect.NewError(connect.CodeResourceExhausted, errors.New(text))
+	return refused
+}
