@@ -41,7 +41,7 @@ func NewShare(perSecond float64, burst int, share float64) (*Pacer, error) {
 // Wait waits until a call of so many units may leave, after those that asked
 // before. It fails at once for units below 1 or above the burst, and where the
 // context's deadline is sooner; and with the context's error when it ends
-// meanwhile. Units that a failed call waited for are given back.
+// meanwhile; what it waited for is then given back, unless others wait behind it.
 func (p *Pacer) Wait(ctx context.Context, units int) error {
 	if units < 1 {
 		return fmt.Errorf("pacer: a call of %d units; at least 1", units)

@@ -7,7 +7,8 @@
 // were made and accepts were not refused; the next call is dropped with the
 // probability max(0, (requests - K x accepts) / (requests + 1)). With K = 2 about
 // as many calls reach a service that refuses as it accepts. Dropped calls count as
-// requests, so that some always get through to find out.
+// requests, and others when their outcome is known: many that start at once are not
+// taken for refused.
 package throttle
 
 import (
@@ -77,30 +78,36 @@ func (t *Throttle) Do(call func() (accepted bool, err error)) error {
 		return ErrDropped
 	}
 	accepted, err := call()
-	if accepted {
-		t.Accepted()
-	}
+	t.Done(accepted)
 	return err
 }
 
-// Allow counts a call, and says whether to make it. A call that was made and
-// accepted is told to [Throttle.Accepted].
+// Allow says whether to make a call, and counts it if not. What became of one that
+// was made is told to [Throttle.Done].
 func (t *Throttle) Allow() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	bucket := t.roll()
-	chance := t.chance()
+	if t.config.Random() >= t.chance() {
+		return true
+	}
 	bucket.requests++
 	t.total.requests++
-	return t.config.Random() >= chance
+	return false
 }
 
-// Accepted counts a call that was made and that the service did not refuse.
-func (t *Throttle) Accepted() {
+// Done counts a call that was made, and whether the service accepted it. A call that
+// its caller gave up says nothing, and is not to be counted.
+func (t *Throttle) Done(accepted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.roll().accepts++
-	t.total.accepts++
+	bucket := t.roll()
+	bucket.requests++
+	t.total.requests++
+	if accepted {
+		bucket.accepts++
+		t.total.accepts++
+	}
 }
 
 // Chance is the probability, from 0 up to 1, with which the next call is dropped.

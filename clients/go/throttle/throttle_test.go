@@ -27,10 +27,7 @@ func TestChanceIsTheBooksFormula(t *testing.T) {
 	} {
 		throttle, _ := newThrottle(0.9999)
 		for i := range tt.requests {
-			throttle.Allow()
-			if i < tt.accepts {
-				throttle.Accepted()
-			}
+			throttle.Done(i < tt.accepts)
 		}
 		if got := throttle.Chance(); math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("%d requests, %d accepted: %g, want %g", tt.requests, tt.accepts, got, tt.want)
@@ -41,7 +38,7 @@ func TestChanceIsTheBooksFormula(t *testing.T) {
 func TestTheWindowRolls(t *testing.T) {
 	throttle, c := newThrottle(0.5)
 	for range 100 {
-		throttle.Allow()
+		throttle.Done(false)
 		c.now = c.now.Add(time.Second)
 	}
 	if throttle.Allow() {
@@ -56,7 +53,7 @@ func TestTheWindowRolls(t *testing.T) {
 		t.Errorf("chance %g an hour later", got)
 	}
 	c.now = c.now.Add(-2 * time.Hour) // a clock that goes back
-	if throttle.Allow(); throttle.Chance() != 0.5 {
+	if throttle.Done(false); throttle.Chance() != 0.5 {
 		t.Errorf("chance %g after one call", throttle.Chance())
 	}
 }
@@ -87,6 +84,16 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}, nil
 }
 
+// Nothing is known of calls that are under way.
+func TestManyAtOnceAreNotDropped(t *testing.T) {
+	throttle, _ := newThrottle(0)
+	for i := range 100 {
+		if !throttle.Allow() {
+			t.Fatalf("call %d was dropped before any had an answer", i+1)
+		}
+	}
+}
+
 func TestTransport(t *testing.T) {
 	throttle, _ := newThrottle(0.9999)
 	transport := &Transport{Base: &answers{200, 404, 429, 503, 0, 500}, Throttle: throttle}
@@ -103,7 +110,7 @@ func TestTransport(t *testing.T) {
 		t.Errorf("%+v, want 3 of 6 accepted", throttle.total)
 	}
 	drops, _ := newThrottle(0)
-	drops.Allow()
+	drops.Done(false)
 	request, err := http.NewRequest(http.MethodGet, "http://example.com", nil)
 	if err != nil {
 		t.Fatal(err)
