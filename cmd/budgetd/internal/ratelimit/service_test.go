@@ -113,6 +113,12 @@ func TestLook(t *testing.T) {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}
+	// A quota that nobody has used yet is looked at too, and stays as it was.
+	for range 2 {
+		if got, want := first(asked("demo", 1, look("meter", "pages"))), "OK; OK pages 100/1 DAY r=99 t=12h0m0s"; got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
 	// What is looked at comes before what is charged.
 	if got, want := first(asked("demo", 10_000, described("meter", "tokens"))), "OK; OK tokens 10000/100 SECOND r=0 t=1m40s"; got != want {
 		t.Fatalf("%s, want %s", got, want)
