@@ -74,7 +74,7 @@ func (c *call) neverAnswered(err error, neverConnected bool) {
 func (c *call) follow(response *http.Response, layout answer.Layout, asksUsage bool) {
 	c.response, c.status = response, response.StatusCode
 	c.follower = followerOf(layout, response)
-	if id := c.running.ID; len(id) <= maxHeaderID {
+	if id := c.running.ID; id != "" && len(id) <= maxHeaderID {
 		response.Header.Set("X-Budget-Reservation", id)
 	}
 	stream := isStream(c.request, response)

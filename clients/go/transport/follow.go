@@ -224,6 +224,7 @@ type hidingBody struct {
 	held   []byte // of an event that has not ended
 	ready  []byte // to be passed on
 	hidden bool
+	dropLF bool // the hidden event ended with a CR: an LF that comes next is its own
 }
 
 // Read implements io.Reader.
@@ -249,6 +250,13 @@ func (b *hidingBody) Read(p []byte) (int, error) {
 
 // sort puts the bytes of whole events into ready, and holds the rest.
 func (b *hidingBody) sort(p []byte) {
+	if b.dropLF && len(p) > 0 {
+		b.dropLF = false
+		if p[0] == '\n' {
+			n, _, _ := b.events.next(p[:1])
+			p = p[n:]
+		}
+	}
 	for len(p) > 0 {
 		n, data, ended := b.events.next(p)
 		b.held = append(b.held, p[:n]...)
@@ -256,6 +264,7 @@ func (b *hidingBody) sort(p []byte) {
 		switch {
 		case ended && !b.hidden && isUsageChunk(data):
 			b.hidden, b.held = true, b.held[:0]
+			b.dropLF = b.events.skipLF // only at the end of a read
 		case ended || b.hidden || b.events.between() || b.events.overlong:
 			b.ready = append(b.ready, b.held...)
 			b.held = b.held[:0]
