@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/budgetd/budgetd/clients/go/internal/pause"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
@@ -85,7 +86,7 @@ func (c *Client) reserveWaiting(ctx context.Context, request Request) (*Reservat
 		if deadline, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(deadline) {
 			return nil, err // waiting would only turn a clear refusal into a timeout
 		}
-		if sleepErr := sleep(ctx, wait); sleepErr != nil {
+		if sleepErr := pause.For(ctx, wait); sleepErr != nil {
 			return nil, errors.Join(sleepErr, err)
 		}
 	}
@@ -117,17 +118,6 @@ func newBackOff() *backoff.ExponentialBackOff {
 	return b
 }
 
-func sleep(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // renewInBackground keeps the lease alive until the returned function is
 // called, which waits for the last Renew to end.
 func (c *Client) renewInBackground(ctx context.Context, reservation string, lease time.Duration) (stop func()) {
@@ -137,7 +127,7 @@ func (c *Client) renewInBackground(ctx context.Context, reservation string, leas
 		defer close(done)
 		growing := newBackOff()
 		wait := lease / 3
-		for sleep(ctx, wait) == nil {
+		for pause.For(ctx, wait) == nil {
 			attempt, cancel := context.WithTimeout(ctx, min(attemptTimeout, lease/3))
 			_, err := c.Renew(attempt, reservation, lease)
 			cancel()
@@ -171,7 +161,7 @@ func (c *Client) refundNow(ctx context.Context, reservation string, usage Usage)
 		if !isTransient(err) {
 			return nil, failed
 		}
-		if errors.Is(err, errNoneAsked) || ctx.Err() != nil || sleep(ctx, growing.NextBackOff()) != nil {
+		if errors.Is(err, errNoneAsked) || ctx.Err() != nil || pause.For(ctx, growing.NextBackOff()) != nil {
 			failed.Kept = c.kept.keep(reservation, usage, err)
 			return nil, failed
 		}

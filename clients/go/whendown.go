@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/budgetd/budgetd/clients/go/internal/pause"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
@@ -95,7 +96,7 @@ func refusedLocally(bucket *rate.Limiter, asked int64, now time.Time, wait time.
 	if wait > 0 {
 		refusal.Reason = budgetv1.RefusalReason_REFUSAL_REASON_RATE_LIMITED
 		refusal.Retryable, refusal.RetryAt = true, timestamppb.New(now.Add(wait))
-		refused.RetryAfter = (wait + time.Second - 1).Truncate(time.Second)
+		refused.RetryAfter = time.Duration(pause.Seconds(wait)) * time.Second
 		text = fmt.Sprintf("no broker answers, and the local bucket is empty; retry in %v", refused.RetryAfter)
 	}
 	refused.Err = connect.NewError(connect.CodeResourceExhausted, errors.New(text))

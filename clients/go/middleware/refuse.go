@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/clients/go/internal/pause"
 )
 
 // refuse answers a call that does not go on: 429 when a limit refused, 503 when
@@ -49,7 +50,7 @@ func waitFor(refused *budget.RefusedError, now time.Time) int64 {
 		// A quota that is used up, of a broker that answers 403 and states no wait.
 		wait = resets.Sub(now)
 	}
-	return max(int64((wait+time.Second-1)/time.Second), 1)
+	return pause.Seconds(wait)
 }
 
 // refusal is the body of an answer to a call that did not go on.

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/clients/go/internal/pause"
 	"github.com/budgetd/budgetd/estimator/answer"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
@@ -88,7 +89,7 @@ func (f *Fault) Answer(request *http.Request, layout answer.Layout) *http.Respon
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Should-Retry", strconv.FormatBool(s.retried))
 	if s.retried && f.RetryAfter > 0 {
-		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.RetryAfter), 10))
+		header.Set("Retry-After", strconv.FormatInt(pause.Seconds(f.RetryAfter), 10))
 		header.Set("Retry-After-Ms", strconv.FormatInt(max(f.RetryAfter.Milliseconds(), 1), 10))
 	}
 	status := s.status
@@ -101,7 +102,7 @@ func (f *Fault) Answer(request *http.Request, layout answer.Layout) *http.Respon
 		if s.retried && f.RetryAfter > 0 {
 			inner["details"] = []any{map[string]any{
 				"@type":      "type.googleapis.com/google.rpc.RetryInfo",
-				"retryDelay": fmt.Sprintf("%ds", wholeSeconds(f.RetryAfter)),
+				"retryDelay": fmt.Sprintf("%ds", pause.Seconds(f.RetryAfter)),
 			}}
 		}
 		body = map[string]any{"error": inner}
@@ -133,8 +134,6 @@ func (f *Fault) Answer(request *http.Request, layout answer.Layout) *http.Respon
 		Request: request,
 	}
 }
-
-func wholeSeconds(d time.Duration) int64 { return max(int64((d+time.Second-1)/time.Second), 1) }
 
 // faultOf is the fault that an error of the broker comes to.
 func faultOf(err error) *Fault {
