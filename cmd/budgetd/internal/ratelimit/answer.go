@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,22 +18,12 @@ import (
 
 type status = rlsv3.RateLimitResponse_DescriptorStatus
 
-// shownLimit is a limit as a status tells of it.
-type shownLimit struct {
-	name      string
-	max       quota.Amount
-	remaining quota.Amount
-	window    time.Duration // 0: none
-	resetsAt  time.Time     // zero: nothing is to come back
-	now       time.Time
-}
-
-func (l *shownLimit) status(code rlsv3.RateLimitResponse_Code) *status {
-	s := &status{Code: code, LimitRemaining: uint32Of(l.remaining)}
-	s.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{Name: l.name, RequestsPerUnit: uint32Of(l.max)}
-	s.CurrentLimit.Unit, s.CurrentLimit.UnitMultiplier = unitOf(l.window)
-	if !l.resetsAt.IsZero() {
-		s.DurationUntilReset = durationpb.New(max(l.resetsAt.Sub(l.now), 0))
+func statusOf(l rpc.ShownLimit, code rlsv3.RateLimitResponse_Code) *status {
+	s := &status{Code: code, LimitRemaining: uint32Of(l.Remaining)}
+	s.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: uint32Of(l.Max)}
+	s.CurrentLimit.Unit, s.CurrentLimit.UnitMultiplier = unitOf(l.Window)
+	if !l.ResetsAt.IsZero() {
+		s.DurationUntilReset = durationpb.New(max(l.ResetsAt.Sub(l.Now), 0))
 	}
 	return s
 }
@@ -64,16 +55,12 @@ func unitOf(window time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, *wrap
 // granted tells the descriptors of a step what is left.
 func granted(statuses []*status, descriptors []descriptor, s *step, answer *rpc.Answer) {
 	for _, i := range s.covers {
-		hold, ok := rpc.Tightest(answer.Grant, descriptors[i].meter)
+		limit, ok := rpc.Tightest(answer.Grant, descriptors[i].meter)
 		if !ok {
 			statuses[i] = &status{Code: rlsv3.RateLimitResponse_OK}
 			continue
 		}
-		l := shownLimit{
-			name: hold.Limit, max: hold.Max, remaining: hold.Level.Remaining,
-			window: hold.Window, resetsAt: hold.Level.ResetsAt, now: answer.Grant.Now,
-		}
-		statuses[i] = l.status(rlsv3.RateLimitResponse_OK)
+		statuses[i] = statusOf(limit, rlsv3.RateLimitResponse_OK)
 	}
 }
 
@@ -82,15 +69,12 @@ func granted(statuses []*status, descriptors []descriptor, s *step, answer *rpc.
 // tokens only.
 func refused(statuses []*status, descriptors []descriptor, s *step, answer *rpc.Answer) {
 	refusal := answer.Refusal
-	l := shownLimit{
-		name: refusal.Limit, max: refusal.Max, remaining: refusal.Remaining,
-		window: refusal.Window, resetsAt: refusal.ResetsAt, now: refusal.Now,
-	}
+	limit := rpc.ShownRefusal(refusal)
 	counts := func(i int) bool { return descriptors[i].meter == refusal.Meter }
 	all := !slices.ContainsFunc(s.covers, counts)
 	for _, i := range s.covers {
 		if all || counts(i) {
-			statuses[i] = l.status(rlsv3.RateLimitResponse_OVER_LIMIT)
+			statuses[i] = statusOf(limit, rlsv3.RateLimitResponse_OVER_LIMIT)
 		}
 	}
 }
@@ -104,13 +88,7 @@ func headersOut(header http.Header) []*corev3.HeaderValue {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *corev3.HeaderValue) int {
-		switch {
-		case a.Key < b.Key:
-			return -1
-		case a.Key > b.Key:
-			return 1
-		}
-		return 0
+		return strings.Compare(a.Key, b.Key)
 	})
 	return out
 }

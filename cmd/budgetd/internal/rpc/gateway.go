@@ -78,9 +78,9 @@ func (g *Gateway) Charge(ctx context.Context, spend reservation.Spend) (Answer, 
 	return answer, nil
 }
 
-// Tightest returns the hold on the meter of whose limit the least share is left;
-// of equal ones the first. ok is false when no level is known.
-func Tightest(grant *reservation.Grant, meter quota.Meter) (hold reservation.HeldLimit, ok bool) {
+// Tightest returns the limit on the meter of which the least share is left; of
+// equal ones the first. ok is false when no level is known.
+func Tightest(grant *reservation.Grant, meter quota.Meter) (limit ShownLimit, ok bool) {
 	return leastShare(grant, func(hold *reservation.HeldLimit) bool { return hold.Meter == meter })
 }
 

@@ -15,24 +15,33 @@ import (
 // section 3.3.1.
 const maxHeaderInteger quota.Amount = 999_999_999_999_999
 
-// shownLimit is what the headers say of one limit.
-type shownLimit struct {
-	name      string
-	max       quota.Amount
-	remaining quota.Amount
-	window    time.Duration // 0: none
-	resetsAt  time.Time     // zero: nothing is to come back
-	now       time.Time
+// ShownLimit is what an answer says of one limit. Amounts are in the unit of the
+// limit's meter.
+type ShownLimit struct {
+	Name      string
+	Max       quota.Amount
+	Remaining quota.Amount
+	Window    time.Duration // 0: none
+	ResetsAt  time.Time     // zero: nothing is to come back
+	Now       time.Time     // of the engine, when it decided
 }
 
-func (l shownLimit) set(header http.Header) {
-	policy := fmt.Sprintf("%q;q=%d", l.name, min(l.max, maxHeaderInteger))
-	if l.window > 0 {
-		policy += ";w=" + strconv.FormatInt(wholeSeconds(l.window), 10)
+// ShownRefusal is the limit that refused.
+func ShownRefusal(refusal *reservation.RefusedLimit) ShownLimit {
+	return ShownLimit{
+		Name: refusal.Limit, Max: refusal.Max, Remaining: refusal.Remaining,
+		Window: refusal.Window, ResetsAt: refusal.ResetsAt, Now: refusal.Now,
 	}
-	left := fmt.Sprintf("%q;r=%d", l.name, min(max(l.remaining, 0), maxHeaderInteger))
-	if !l.resetsAt.IsZero() {
-		left += ";t=" + strconv.FormatInt(wholeSeconds(l.resetsAt.Sub(l.now)), 10)
+}
+
+func (l ShownLimit) set(header http.Header) {
+	policy := fmt.Sprintf("%q;q=%d", l.Name, min(l.Max, maxHeaderInteger))
+	if l.Window > 0 {
+		policy += ";w=" + strconv.FormatInt(wholeSeconds(l.Window), 10)
+	}
+	left := fmt.Sprintf("%q;r=%d", l.Name, min(max(l.Remaining, 0), maxHeaderInteger))
+	if !l.ResetsAt.IsZero() {
+		left += ";t=" + strconv.FormatInt(wholeSeconds(l.ResetsAt.Sub(l.Now)), 10)
 	}
 	header.Set("RateLimit-Policy", policy)
 	header.Set("RateLimit", left)
@@ -48,20 +57,17 @@ func wholeSeconds(d time.Duration) int64 {
 
 // tightest returns the limit of which the least share is left; of equal ones the
 // first. ok is false when no level is known.
-func tightest(grant *reservation.Grant) (limit shownLimit, ok bool) {
-	hold, ok := leastShare(grant, func(*reservation.HeldLimit) bool { return true })
-	return shownLimit{
-		name: hold.Limit, max: hold.Max, remaining: hold.Level.Remaining,
-		window: hold.Window, resetsAt: hold.Level.ResetsAt, now: grant.Now,
-	}, ok
+func tightest(grant *reservation.Grant) (limit ShownLimit, ok bool) {
+	return leastShare(grant, func(*reservation.HeldLimit) bool { return true })
 }
 
-// leastShare returns the hold, of those wanted, of whose limit the least share
-// is left.
-func leastShare(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bool) (least reservation.HeldLimit, ok bool) {
+// leastShare returns the limit, of the holds that are wanted, of which the least
+// share is left.
+func leastShare(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bool) (limit ShownLimit, ok bool) {
 	if grant.Degraded {
-		return least, false
+		return ShownLimit{}, false
 	}
+	var least reservation.HeldLimit
 	for _, hold := range grant.Holds {
 		if !hold.LevelKnown || hold.Max <= 0 || !wanted(&hold) {
 			continue
@@ -70,7 +76,10 @@ func leastShare(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bo
 			least, ok = hold, true
 		}
 	}
-	return least, ok
+	return ShownLimit{
+		Name: least.Limit, Max: least.Max, Remaining: least.Level.Remaining,
+		Window: least.Window, ResetsAt: least.Level.ResetsAt, Now: grant.Now,
+	}, ok
 }
 
 // lessShare compares what is left of two limits, exactly: a's remaining/max <
@@ -84,8 +93,5 @@ func lessShare(a, b reservation.HeldLimit) bool {
 // refusedHeaders are those that every refusal has.
 func refusedHeaders(refusal *reservation.RefusedLimit, header http.Header) {
 	header.Set("Budget-Limited-By", refusal.Limit)
-	shownLimit{
-		name: refusal.Limit, max: refusal.Max, remaining: refusal.Remaining,
-		window: refusal.Window, resetsAt: refusal.ResetsAt, now: refusal.Now,
-	}.set(header)
+	ShownRefusal(refusal).set(header)
 }
