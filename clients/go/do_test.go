@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,11 +33,7 @@ accounts:
   a: {plan: pro}
 `
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(m) }
 
 // start starts a broker with one account, and a client of it.
 func start(t *testing.T, options ...budget.Option) (*budget.Client, *broker.Broker) {
@@ -55,10 +50,7 @@ func startOf(t *testing.T, args ...string) *budget.Client {
 
 func startWith(t *testing.T, args []string, options ...budget.Option) (*budget.Client, *broker.Broker) {
 	t.Helper()
-	data := t.TempDir()
-	broker.Apply(t, policy, "--data", data)
-	key := broker.Key(t, []string{"a"}, "--data", data)
-	b := broker.Start(t, append([]string{"--data", data, "--deadline", "2s"}, args...)...)
+	b, key := broker.StartWith(t, policy, []string{"a"}, append([]string{"--deadline", "2s"}, args...)...)
 	c, err := budget.New(b.URL, key, options...)
 	if err != nil {
 		t.Fatal(err)

@@ -67,6 +67,24 @@ func Remove() {
 	}
 }
 
+// Main runs a package's tests, removes what Binary built, and exits with their
+// code: for a TestMain whose tests start brokers.
+func Main(m interface{ Run() int }) {
+	code := m.Run()
+	Remove()
+	os.Exit(code)
+}
+
+// StartWith starts a broker as Start does, in a directory of its own, with a policy
+// in force and an API key for accounts of it, which it returns.
+func StartWith(tb testing.TB, policy string, accounts []string, args ...string) (b *Broker, key string) {
+	tb.Helper()
+	data := tb.TempDir()
+	Apply(tb, policy, "--data", data)
+	key = Key(tb, accounts, "--data", data)
+	return Start(tb, append([]string{"--data", data}, args...)...), key
+}
+
 // Start starts "budgetd serve" on a free port with more arguments, waits until
 // it is ready, and kills it at the end of the test. Without "--data" it gets a
 // directory of its own.

@@ -12,10 +12,8 @@ import (
 // what ends it all.
 func ForExample(policy, account string) (url, key string, stop func()) {
 	tb := &exampleTB{}
-	data := tb.TempDir()
-	Apply(tb, policy, "--data", data)
-	key = Key(tb, []string{account}, "--data", data)
-	return Start(tb, "--data", data).URL, key, tb.end
+	b, key := StartWith(tb, policy, []string{account})
+	return b.URL, key, tb.end
 }
 
 // exampleTB is the testing.TB of an example: what fails ends the process.

@@ -9,11 +9,7 @@ import (
 	"github.com/budgetd/budgetd/test/servers"
 )
 
-func TestMain(m *testing.M) {
-	code := servers.Stopping(m).Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(servers.Stopping(m)) }
 
 // read returns a file of the repository.
 func read(tb testing.TB, path ...string) string {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"flag"
-	"os"
 	"testing"
 	"time"
 
@@ -15,8 +14,4 @@ var (
 	span = flag.Duration("span", time.Minute, "how long traffic and faults go on")
 )
 
-func TestMain(m *testing.M) {
-	code := servers.Stopping(m).Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(servers.Stopping(m)) }

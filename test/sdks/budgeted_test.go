@@ -19,11 +19,7 @@ import (
 	"github.com/budgetd/budgetd/test/provider"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(m) }
 
 const policy = `
 plans:

@@ -18,11 +18,7 @@ import (
 
 const providerKey = "provider-key-0123456789"
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(m) }
 
 // run builds an example and runs it with the demo broker and a provider, whose
 // answers are as the script says.

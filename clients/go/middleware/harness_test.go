@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
@@ -28,19 +27,12 @@ accounts:
   api: {plan: api}
 `
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(m) }
 
 // newClient starts a broker and returns a client of it.
 func newClient(t *testing.T) (*budget.Client, *broker.Broker) {
 	t.Helper()
-	data := t.TempDir()
-	broker.Apply(t, policy, "--data", data)
-	key := broker.Key(t, []string{"api"}, "--data", data)
-	b := broker.Start(t, "--data", data, "--deadline", "2s")
+	b, key := broker.StartWith(t, policy, []string{"api"}, "--deadline", "2s")
 	client, err := budget.New(b.URL, key)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,11 +42,7 @@ accounts:
   spent: {plan: spent}
 `
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	broker.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { broker.Main(m) }
 
 // rig is a provider, a broker and a Transport between them.
 type rig struct {
@@ -66,10 +61,8 @@ type rig struct {
 
 func newRig(t testing.TB, provider http.HandlerFunc, options ...transport.Option) *rig {
 	t.Helper()
-	data := t.TempDir()
-	broker.Apply(t, policy, "--data", data)
-	key := broker.Key(t, []string{"a", "small", "spent"}, "--data", data)
-	r := &rig{t: t, key: key, broker: broker.Start(t, "--data", data, "--deadline", "2s")}
+	b, key := broker.StartWith(t, policy, []string{"a", "small", "spent"}, "--deadline", "2s")
+	r := &rig{t: t, key: key, broker: b}
 	var err error
 	if r.client, err = budget.New(r.broker.URL, key); err != nil {
 		t.Fatal(err)
