@@ -1,6 +1,7 @@
 package estimator
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -37,11 +38,7 @@ func (e *Estimator) CountSeen(ctx context.Context, provider, model, text string,
 
 // counterOf returns what counts the texts of a model, with its encoding loaded.
 func counterOf(m Model) (counter, error) {
-	name := m.Encoding
-	if name == "" {
-		name = O200kBase
-	}
-	loaded, err := encoding.Load(name)
+	loaded, err := encoding.Load(cmp.Or(m.Encoding, O200kBase))
 	if err != nil {
 		return counter{}, err
 	}

@@ -197,10 +197,8 @@ func (c *call) finish(cause error) {
 	unwatch()
 	go c.end(usage)
 	charged := c.charges()
-	if c.transport.chargeHeaders && errors.Is(cause, io.EOF) && charged != "" {
-		if c.response.Trailer != nil {
-			c.response.Trailer.Set(chargedHeader, charged)
-		}
+	if c.transport.chargeHeaders && errors.Is(cause, io.EOF) && charged != "" && c.response.Trailer != nil {
+		c.response.Trailer.Set(chargedHeader, charged)
 	}
 }
 
