@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // Header is the header of a request that holds its [Script], as JSON.
@@ -54,13 +57,22 @@ type Tool struct {
 	Arguments string `json:"arguments"` // JSON
 }
 
-// String returns the script as the header takes it.
+// String returns the script as the header takes it, in ASCII: not every client
+// sends other characters in a header, and none of them as UTF-8 for sure.
 func (s Script) String() string {
 	text, err := json.Marshal(s)
 	if err != nil {
 		panic("provider: a script of plain fields is always JSON: " + err.Error())
 	}
-	return string(text)
+	var ascii strings.Builder
+	for _, unit := range utf16.Encode([]rune(string(text))) {
+		if unit < utf8.RuneSelf {
+			ascii.WriteByte(byte(unit))
+		} else {
+			fmt.Fprintf(&ascii, `\u%04x`, unit)
+		}
+	}
+	return ascii.String()
 }
 
 func scriptOf(r *http.Request) (Script, error) {

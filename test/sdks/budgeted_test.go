@@ -152,11 +152,11 @@ func (r *rig) settled(t testing.TB) books {
 	}
 }
 
-// runAll runs every scenario, and compares the ledger with the provider's books
+// runAll runs the scenarios, and compares the ledger with the provider's books
 // after each.
-func (r *rig) runAll(t *testing.T, c clients) {
+func (r *rig) runAll(t *testing.T, c clients, list []scenario) {
 	before := r.settled(t)
-	for _, s := range scenarios() {
+	for _, s := range list {
 		t.Run(s.name(), func(t *testing.T) {
 			provided := r.provided()
 			s.run(t, c, r.Provider)
@@ -182,5 +182,5 @@ func (r *rig) runAll(t *testing.T, c clients) {
 func TestTransport(t *testing.T) {
 	r := start(t)
 	budgeted := transport.New(r.client)
-	r.runAll(t, newClients(t, r.bases, providerKey, &http.Client{Transport: budgeted}))
+	r.runAll(t, newClients(t, r.bases, providerKey, &http.Client{Transport: budgeted}), scenarios())
 }

@@ -47,7 +47,7 @@ func basesOf(p *broker.Broker) bases {
 func TestProxy(t *testing.T) {
 	r := start(t)
 	p, base := r.proxy(t)
-	r.runAll(t, newClients(t, base, r.key, &http.Client{}))
+	r.runAll(t, newClients(t, base, r.key, &http.Client{}), scenarios())
 	if r.Saw(r.key) {
 		t.Error("the provider saw a budget key")
 	}

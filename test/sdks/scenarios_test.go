@@ -147,6 +147,7 @@ func statusOf(err error) int {
 	var o *openai.Error
 	var a *anthropic.Error
 	var g genai.APIError
+	var n *nodeError
 	switch {
 	case errors.As(err, &o):
 		return o.StatusCode
@@ -154,6 +155,8 @@ func statusOf(err error) int {
 		return a.StatusCode
 	case errors.As(err, &g):
 		return g.Code
+	case errors.As(err, &n):
+		return n.Status
 	}
 	return 0
 }
