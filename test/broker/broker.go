@@ -109,7 +109,7 @@ func start(tb testing.TB, command string, args []string) *Broker {
 	// bind: then it ends at once, and we look again.
 	var last string
 	for range 5 {
-		address := freeAddress(tb)
+		address := FreeAddress(tb)
 		b := launch(tb, binary, command, address, args)
 		if b.ready() {
 			tb.Cleanup(func() {
@@ -158,7 +158,8 @@ func cleanEnvironment() []string {
 	return kept
 }
 
-func freeAddress(tb testing.TB) string {
+// FreeAddress is a loopback address, host:port, whose port was free just now.
+func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -69,8 +69,8 @@ func (e *nodeError) Error() string { return e.Message }
 
 const nodeDir = "testdata/node"
 
-// startNode starts the process. It ends when the test does.
-func startNode(t *testing.T, base bases, key string, headers map[string]string) *node {
+// needNode fails the test unless the Node packages are those of the lock file.
+func needNode(t *testing.T) {
 	t.Helper()
 	lock, err := os.ReadFile(filepath.Join(nodeDir, "package-lock.json"))
 	if err != nil {
@@ -80,6 +80,12 @@ func startNode(t *testing.T, base bases, key string, headers map[string]string) 
 	if err != nil || string(installed) != string(lock) {
 		t.Fatalf("the Node packages of %s/package-lock.json are not installed: run .ci/install, which needs a network once (%v)", nodeDir, err)
 	}
+}
+
+// startNode starts the process. It ends when the test does.
+func startNode(t *testing.T, base bases, key string, headers map[string]string) *node {
+	t.Helper()
+	needNode(t)
 	process := exec.Command("node", "calls.mjs")
 	process.Dir, process.Stderr = nodeDir, os.Stderr
 	in, err := process.StdinPipe()
