@@ -81,7 +81,7 @@ func (c *call) follow(response *http.Response, layout answer.Layout, asksUsage b
 	through := &body{ReadCloser: response.Body, call: c}
 	response.Body = through
 	if asksUsage && stream && response.StatusCode == http.StatusOK {
-		response.Body = &hidingBody{body: through, buffer: make([]byte, 16<<10)}
+		response.Body = &hidingBody{ReadCloser: through, buffer: make([]byte, 16<<10)}
 		response.ContentLength = -1
 		response.Header.Del("Content-Length")
 	}

@@ -218,7 +218,7 @@ func (b *body) Close() error {
 // Transport: it holds an event until it is whole, and drops the chunk that has
 // nothing but the usage.
 type hidingBody struct {
-	*body
+	io.ReadCloser
 	events events
 	buffer []byte // of one read
 	held   []byte // of an event that has not ended
@@ -233,7 +233,7 @@ func (b *hidingBody) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for len(b.ready) == 0 {
-		n, err := b.body.Read(b.buffer)
+		n, err := b.ReadCloser.Read(b.buffer)
 		if n == 0 && err != nil {
 			if len(b.held) == 0 {
 				return 0, err

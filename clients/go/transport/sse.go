@@ -13,13 +13,15 @@ type events struct {
 	line  []byte // the current line so far
 	data  []byte // the event's data lines
 	lines int    // data lines of the event
+	begun bool   // the event has a line that is no comment
 
 	written  bool // the current line has bytes
 	overlong bool // the event is over answer.MaxEventBytes: what it says is given up
 	skipLF   bool // a CR ended the last line: an LF belongs to it
 }
 
-// next consumes p up to the end of an event, or all of it. When an event has
+// next consumes p up to the end of an event or of a comment between events, or all
+// of it. When an event has
 // ended it returns its data, nil if it has none; good until the next call.
 func (e *events) next(p []byte) (consumed int, data []byte, ended bool) {
 	if e.skipLF && len(p) > 0 {
@@ -43,20 +45,22 @@ func (e *events) next(p []byte) (consumed int, data []byte, ended bool) {
 			}
 		}
 		if e.written {
-			e.endLine()
+			if e.endLine(); e.between() {
+				return consumed, nil, false // a comment, which waits for no event
+			}
 			continue
 		}
 		if e.lines > 0 && !e.overlong {
 			data = e.data
 		}
-		e.data, e.lines, e.overlong = e.data[:0], 0, false
+		e.data, e.lines, e.begun, e.overlong = e.data[:0], 0, false, false
 		return consumed, data, true
 	}
 	return consumed, nil, false
 }
 
 // between says whether nothing of an event was consumed since the last one.
-func (e *events) between() bool { return !e.written && e.lines == 0 && !e.overlong }
+func (e *events) between() bool { return !e.written && !e.begun && !e.overlong }
 
 // take adds to the current line.
 func (e *events) take(part []byte) {
@@ -74,6 +78,7 @@ func (e *events) take(part []byte) {
 // endLine takes a line that is not blank into the event.
 func (e *events) endLine() {
 	line := e.line
+	e.begun = e.begun || !bytes.HasPrefix(line, []byte(":"))
 	if e.lines == 0 {
 		line = bytes.TrimPrefix(line, []byte("\ufeff")) // of the stream's first line
 	}
