@@ -18,7 +18,7 @@ import (
 type asked struct {
 	raw    []byte
 	object map[string]any
-	model  string // by the body, else by the path
+	model  string // by the path, else by the body
 	llm    *budgetv1.LlmCall
 }
 
@@ -53,11 +53,13 @@ func readRequest(endpoint *Endpoint, model string, raw []byte) (*asked, error) {
 	if err != nil {
 		return nil, errors.New("the body is not JSON in UTF-8")
 	}
-	a.llm = &budgetv1.LlmCall{Provider: endpoint.Provider, ProviderRequest: body}
-	if named, _ := a.object["model"].(string); named != "" {
-		a.model = named
+	a.llm = &budgetv1.LlmCall{Provider: endpoint.Provider, ProviderRequest: body, Model: model}
+	if model == "" {
+		a.model, _ = a.object["model"].(string)
 	} else {
-		a.llm.Model = model
+		// The provider runs the path's model and does not look at the body's. The
+		// broker refuses two that differ.
+		delete(body.Fields, "model")
 	}
 	return a, nil
 }

@@ -356,3 +356,39 @@ func TestPanicInTheReader(t *testing.T) {
 		}
 	}
 }
+
+// TestPathModelIsPriced: a cheap model in the body changes nothing of the price of a
+// dear one in the path.
+func TestPathModelIsPriced(t *testing.T) {
+	r := newRig(t, nil, bedrockHere)
+	for path, example := range map[string]struct{ ask, answer string }{
+		"/v1beta/models/gemini-2.5-pro:generateContent": {
+			`{"contents":[{"parts":[{"text":"Hello"}]}],"generationConfig":{"maxOutputTokens":200}MODEL}`,
+			`{"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":9,"totalTokenCount":13}}`,
+		},
+		"/model/anthropic.claude-sonnet-4-5-20250929-v1:0/converse": {
+			`{"messages":[{"role":"user","content":[{"text":"Hello"}]}],"inferenceConfig":{"maxTokens":100}MODEL}`,
+			`{"usage":{"inputTokens":12,"outputTokens":13,"totalTokens":25}}`,
+		},
+		"/openai/deployments/gpt-4o/chat/completions": {
+			`{"messages":[{"role":"user","content":"Hello"}],"max_tokens":100MODEL}`,
+			`{"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}`,
+		},
+	} {
+		var costs []int64
+		for _, model := range []string{"", `,"model":"gpt-4o-mini"`, `,"model":"gemini-2.5-flash-lite"`} {
+			r.serve(pieces("application/json", example.answer))
+			if response, text := r.call(path, strings.Replace(example.ask, "MODEL", model, 1)); response.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %s %s", path, response.Status, text)
+			}
+			s := r.take(1)[0]
+			costs = append(costs, s.Charged["cost"])
+			if !strings.Contains(path, s.Model) {
+				t.Errorf("%s counts as a call of %s", path, s.Model)
+			}
+		}
+		if costs[0] == 0 || costs[1] != costs[0] || costs[2] != costs[0] {
+			t.Errorf("%s cost %v", path, costs)
+		}
+	}
+}
