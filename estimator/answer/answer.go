@@ -13,6 +13,41 @@ const MaxBodyBytes = 64 << 20
 
 var errUsage = errors.New("usage is not one JSON object")
 
+// failure is where the providers tell an error, in an answer or an event of its own.
+type failure struct {
+	Type  json.RawMessage `json:"type"`   // Anthropic: "error"
+	Error json.RawMessage `json:"error"`  // all but Bedrock
+	AWS   json.RawMessage `json:"__type"` // Bedrock: the name of the exception
+}
+
+// told says whether an error is told. Some hosts have an empty one in every answer.
+func (f *failure) told() bool {
+	switch string(f.Error) {
+	case `""`, `{}`, `false`, `[]`:
+		return false
+	}
+	return given(f.Error) || given(f.AWS) || string(f.Type) == `"error"`
+}
+
+// shows is where the providers put what a model made.
+type shows struct {
+	Choices    json.RawMessage `json:"choices"`
+	Output     json.RawMessage `json:"output"`
+	Content    json.RawMessage `json:"content"`
+	Candidates json.RawMessage `json:"candidates"`
+	Data       json.RawMessage `json:"data"`
+}
+
+// anything says whether there is something.
+func (s *shows) anything() bool {
+	for _, made := range [...]json.RawMessage{s.Choices, s.Output, s.Content, s.Candidates, s.Data} {
+		if given(made) && string(made) != "[]" && string(made) != "{}" {
+			return true
+		}
+	}
+	return false
+}
+
 // Whole reads a plain answer. An answer without a usage object, such as an error,
 // has told nothing, which is no error. It fails for a body that is no JSON object,
 // or over [MaxBodyBytes]; errors have nothing of the body in them.
@@ -26,6 +61,8 @@ func Whole(layout Layout, body []byte) (Answer, error) {
 		Tier          json.RawMessage `json:"service_tier"`
 		BedrockTier   json.RawMessage `json:"serviceTier"`
 		Config        json.RawMessage `json:"performanceConfig"`
+		failure
+		shows
 	}
 	if err := json.Unmarshal(body, &whole); err != nil {
 		return Answer{}, errors.New("answer is not a JSON object")
@@ -38,7 +75,7 @@ func Whole(layout Layout, body []byte) (Answer, error) {
 		tier = whole.BedrockTier
 	}
 	if !given(usage) {
-		return Answer{Ended: true}, nil
+		return Answer{Ended: true, Refused: whole.told() && !whole.anything()}, nil
 	}
 	if len(usage) > MaxUsageBytes {
 		return Answer{}, fmt.Errorf("usage is over %d bytes", MaxUsageBytes)

@@ -34,6 +34,7 @@ type Stream struct {
 	config []byte         // JSON of Bedrock's performanceConfig
 	output bool           // an object told the output
 	ended  bool
+	failed bool   // the provider told an error
 	text   []byte // of the answer
 }
 
@@ -56,6 +57,10 @@ type Answer struct {
 	Ended      bool // a terminal event was seen; false: the stream was cut, or goes on
 	ToldInput  bool // the provider told the input
 	ToldOutput bool // the provider told the output, at least that up to some event
+
+	// Refused says that the provider told an error, and neither a usage nor anything
+	// that a model made.
+	Refused bool
 }
 
 // Event takes the next event: the data of a server-sent event, or the payload
@@ -74,6 +79,10 @@ func (s *Stream) Event(data []byte) error {
 	case len(data) > MaxEventBytes:
 		return fmt.Errorf("event is over %d bytes", MaxEventBytes)
 	}
+	if !s.failed && bytes.Contains(data, []byte(`"error"`)) {
+		var event failure
+		s.failed = json.Unmarshal(data, &event) == nil && event.told()
+	}
 	switch s.layout {
 	case Anthropic:
 		return s.anthropicEvent(data)
@@ -85,6 +94,10 @@ func (s *Stream) Event(data []byte) error {
 		return s.openAIEvent(data)
 	}
 }
+
+// Fail notes an error of the provider that is told beside the data, as by the
+// headers of a message of a Bedrock stream.
+func (s *Stream) Fail() { s.failed = true }
 
 var errEvent = errors.New("event is not a JSON object of this provider's stream")
 
@@ -363,5 +376,6 @@ func (s *Stream) Answer() (Answer, error) {
 	if !out.Ended || !out.ToldOutput {
 		out.Text = string(bytes.ToValidUTF8(s.text, nil)) // the last character may be cut
 	}
+	out.Refused = s.failed && out.Usage == nil && len(s.text) == 0
 	return out, nil
 }

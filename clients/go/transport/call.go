@@ -47,6 +47,7 @@ type call struct {
 	settled  chan struct{} // closed when the closing was delivered, or given up
 	charged  map[string]int64
 	unwatch  func() bool // of the context
+	settleBy time.Time   // until when the end of the answer waits for the closing
 
 	read  time.Time // when the last Read ended
 	reads int       // that are going on
@@ -80,7 +81,7 @@ func (c *call) follow(response *http.Response, layout answer.Layout, asksUsage b
 	stream := isStream(c.request, response)
 	through := &body{ReadCloser: response.Body, call: c}
 	response.Body = through
-	if asksUsage && stream && response.StatusCode == http.StatusOK {
+	if asksUsage && kindOf(response) == kindSSE && !encoded(response) && response.StatusCode == http.StatusOK {
 		response.Body = &hidingBody{ReadCloser: through, buffer: make([]byte, 16<<10)}
 		response.ContentLength = -1
 		response.Header.Del("Content-Length")
@@ -190,7 +191,7 @@ func (c *call) finish(cause error) {
 		return
 	}
 	usage := c.usage()
-	c.ended, c.follower = true, nil
+	c.ended, c.follower, c.settleBy = true, nil, time.Now().Add(c.transport.settleWait)
 	c.lazy.Stop()
 	unwatch := c.unwatch
 	c.mu.Unlock()
@@ -212,10 +213,9 @@ func (c *call) usage() budget.Usage {
 		}
 		return budget.Unused()
 	}
-	if stream, ok := c.follower.(interface{ refused() bool }); ok && stream.refused() {
-		return budget.Unused()
-	}
 	switch {
+	case seen.Refused:
+		return budget.Unused()
 	case !known:
 		return budget.Usage{}
 	case seen.Usage != nil:
@@ -251,15 +251,22 @@ func (c *call) end(usage budget.Usage) {
 	}
 }
 
-// charges waits for the closing and says what it charged; "" when it takes too
-// long, or failed.
+// charges waits for the closing of a call that has ended, and says what it charged;
+// "" when it takes too long, or failed. All who wait do so until one instant.
 func (c *call) charges() string {
-	timer := time.NewTimer(c.transport.settleWait)
+	c.mu.Lock()
+	by := c.settleBy
+	c.mu.Unlock()
+	timer := time.NewTimer(time.Until(by))
 	defer timer.Stop()
 	select {
 	case <-c.settled:
 	case <-timer.C:
-		return ""
+		select {
+		case <-c.settled:
+		default:
+			return ""
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

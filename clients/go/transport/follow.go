@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
 
@@ -24,17 +25,47 @@ type follower interface {
 
 // followerOf is the follower for an answer's kind of content.
 func followerOf(layout answer.Layout, response *http.Response) follower {
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	kind := kindOf(response)
 	switch {
-	case response.Header.Get("Content-Encoding") != "":
+	case encoded(response):
 		return unreadable{}
-	case kind == "text/event-stream":
+	case kind == kindSSE:
 		return &sseFollower{streamFollower: streamFollower{stream: answer.NewStream(layout)}}
-	case kind == "application/vnd.amazon.eventstream":
+	case kind == kindAWS:
 		return &awsFollower{streamFollower: streamFollower{stream: answer.NewStream(layout)}, decoder: eventstream.NewDecoder()}
 	}
 	size := max(min(response.ContentLength, maxForeseen), 0)
 	return &plainFollower{layout: layout, body: make([]byte, 0, size)}
+}
+
+// The kinds of content that come piece by piece.
+const (
+	kindSSE = "text/event-stream"
+	kindAWS = "application/vnd.amazon.eventstream"
+)
+
+// kindOf is an answer's kind of content in lower case, without parameters.
+func kindOf(response *http.Response) string {
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	return kind
+}
+
+// encoded says whether an answer is compressed, or otherwise not what it is.
+func encoded(response *http.Response) bool {
+	for _, line := range response.Header.Values("Content-Encoding") {
+		for coding := range strings.SplitSeq(line, ",") {
+			if coding = strings.TrimSpace(coding); coding != "" && !strings.EqualFold(coding, "identity") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isStream says whether an answer comes piece by piece.
+func isStream(request *http.Request, response *http.Response) bool {
+	kind := kindOf(response)
+	return kind == kindSSE || kind == kindAWS || strings.HasSuffix(request.URL.Path, ":streamGenerateContent")
 }
 
 // unreadable is an answer that was compressed though nobody asked for it.
@@ -70,7 +101,7 @@ func (f *plainFollower) answer() (answer.Answer, bool) {
 		return f.list(body)
 	}
 	seen, err := answer.Whole(f.layout, body)
-	return seen, err == nil && seen.Usage != nil
+	return seen, err == nil && (seen.Usage != nil || seen.Refused)
 }
 
 // list reads Gemini's stream as a list of chunks, which comes where the caller
@@ -92,35 +123,15 @@ func (f *plainFollower) list(body []byte) (answer.Answer, bool) {
 }
 
 // streamFollower reads a stream whose events others find.
-type streamFollower struct {
-	stream *answer.Stream
-	failed bool // an event told an error of the provider
-}
+type streamFollower struct{ stream *answer.Stream }
 
 // event takes one. What is no event of the layout is passed on all the same: it
 // is between the provider and the SDK.
-func (f *streamFollower) event(data []byte) {
-	_ = f.stream.Event(data)
-	if !f.failed && bytes.Contains(data, []byte(`"error"`)) {
-		var event struct {
-			Type  string          `json:"type"`
-			Error json.RawMessage `json:"error"`
-		}
-		if json.Unmarshal(data, &event) == nil {
-			f.failed = event.Type == "error" || len(event.Error) > 0 && string(event.Error) != "null"
-		}
-	}
-}
+func (f *streamFollower) event(data []byte) { _ = f.stream.Event(data) }
 
 func (f *streamFollower) answer() (answer.Answer, bool) {
 	seen, err := f.stream.Answer()
 	return seen, err == nil
-}
-
-// refused says whether the stream was an error of the provider and nothing else.
-func (f *streamFollower) refused() bool {
-	seen, known := f.answer()
-	return f.failed && known && seen.Usage == nil && seen.Text == ""
 }
 
 // sseFollower reads server-sent events.
@@ -175,7 +186,7 @@ func (f *awsFollower) see(p []byte) {
 		f.payload = message.Payload
 		f.event(message.Payload)
 		if kind := message.Headers.Get(":exception-type"); kind != nil {
-			f.failed = true
+			f.stream.Fail()
 		}
 		f.message = append(f.message[:0], f.message[size:]...)
 	}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -224,11 +223,4 @@ func (c *call) outbound(ctx context.Context, asked *asked) (outbound *http.Reque
 		outbound.Header.Set("Content-Length", strconv.Itoa(len(raw)))
 	}
 	return outbound, asksUsage
-}
-
-// isStream says whether an answer comes piece by piece.
-func isStream(request *http.Request, response *http.Response) bool {
-	kind := response.Header.Get("Content-Type")
-	return strings.HasPrefix(kind, "text/event-stream") || strings.HasPrefix(kind, "application/vnd.amazon.eventstream") ||
-		strings.HasSuffix(request.URL.Path, ":streamGenerateContent")
 }
