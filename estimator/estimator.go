@@ -235,7 +235,7 @@ func (t *tally) readCall(call Call, model Model) error {
 	switch {
 	case call.ProviderRequest != nil:
 		// A model that names its provider's layout when the call does not.
-		f, err := layoutOf(cmp.Or(call.Provider, model.Provider))
+		f, err := requestLayout(cmp.Or(call.Provider, model.Provider))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package estimator
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -110,6 +111,13 @@ func TestEstimateAtAPolicyPrice(t *testing.T) {
 	}
 	// A conservative rule counts for a model without a public encoding.
 	if counted := estimate(t, e, Call{Provider: "acme", Model: "my-model", Prompt: "Hello", MaxOutputTokens: tokens(1)}); counted.Method != "rule/"+family.Of("my-model").Family || counted.Input.Ceiling < 1 {
+		t.Errorf("counted %+v", counted)
+	}
+	// A name of the operator's own, as of a server of his, writes as OpenAI does.
+	body := Call{Provider: "acme", ProviderRequest: map[string]any{
+		"model": "my-model", "max_tokens": json.Number("3"), "messages": []any{map[string]any{"role": "user", "content": "Hello"}},
+	}}
+	if counted := estimate(t, e, body); counted.Input.Ceiling < 1 || counted.Output.Ceiling != 3 || counted.Provider != "acme" {
 		t.Errorf("counted %+v", counted)
 	}
 	// The catalogue's tiers are not the policy's.

@@ -18,6 +18,21 @@ func layoutOf(provider string) (answer.Layout, error) {
 	return layout, nil
 }
 
+// requestLayout is layoutOf for the body of a call whose model has a price. A name
+// that neither the table of layouts nor the built-in catalogue has is then no
+// misspelt one: it is the operator's own, as of a vLLM server, with a price in the
+// policy or a prices file, and such servers take OpenAI's bodies.
+func requestLayout(provider string) (answer.Layout, error) {
+	layout, err := layoutOf(provider)
+	if err == nil {
+		return layout, nil
+	}
+	if builtIn, e := EmbeddedCatalogue(); e != nil || builtIn.byName[strings.ToLower(provider)] != nil {
+		return "", err
+	}
+	return answer.OpenAI, nil
+}
+
 // MaxRequestBytes bounds the raw JSON that ParseJSON reads: 64 MiB, above the
 // largest body that a provider takes.
 const MaxRequestBytes = 64 << 20
