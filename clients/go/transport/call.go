@@ -206,7 +206,7 @@ func (c *call) finish(cause error) {
 // usage is what the call used, by what was seen of its answer.
 func (c *call) usage() budget.Usage {
 	seen, known := c.follower.answer()
-	told := budget.Usage{Provider: c.endpoint.Provider, ProviderUsage: seen.Usage, SeenText: seen.Text}
+	told := budget.Usage{Provider: c.endpoint.usageFormat(), ProviderUsage: seen.Usage, SeenText: seen.Text}
 	if c.status < 200 || c.status > 299 {
 		if known && seen.Usage != nil {
 			return told

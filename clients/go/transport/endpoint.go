@@ -89,13 +89,21 @@ const modelSegment = "{model}"
 
 // match says whether a request is of this kind, and the model that its path names.
 func (e *Endpoint) match(request *http.Request) (model string, ok bool) {
-	if request.Method != http.MethodPost {
+	if e.Host != "" && !e.matchHost(request) {
 		return "", false
 	}
-	if e.Host != "" {
-		if ok, err := path.Match(e.Host, strings.ToLower(request.URL.Hostname())); err != nil || !ok {
-			return "", false
-		}
+	return e.matchPath(request)
+}
+
+func (e *Endpoint) matchHost(request *http.Request) bool {
+	ok, err := path.Match(e.Host, strings.ToLower(request.URL.Hostname()))
+	return ok && err == nil
+}
+
+// matchPath is match whatever the host.
+func (e *Endpoint) matchPath(request *http.Request) (model string, ok bool) {
+	if request.Method != http.MethodPost {
+		return "", false
 	}
 	pattern := strings.Split(strings.TrimPrefix(e.Path, "/"), "/")
 	segments := strings.Split(strings.TrimPrefix(request.URL.EscapedPath(), "/"), "/")
@@ -119,17 +127,13 @@ func (e *Endpoint) match(request *http.Request) (model string, ok bool) {
 	return model, true
 }
 
-// layout is how the provider of the endpoint writes; OpenAI's for a name that is
-// not known, which the broker then refuses by name.
-func (e *Endpoint) layout() answer.Layout {
-	if layout, ok := answer.LayoutOf(e.Provider); ok {
-		return layout
-	}
-	return answer.OpenAI
-}
+func (e *Endpoint) layout() answer.Layout { return layoutOf(e.Provider) }
 
 // recognise finds the first endpoint that a request is of.
 func (t *Transport) recognise(request *http.Request) (endpoint *Endpoint, model string) {
+	if provider, stated := request.Context().Value(providerKey{}).(string); stated {
+		return t.recogniseFor(request, provider)
+	}
 	i := slices.IndexFunc(t.endpoints, func(e Endpoint) bool {
 		name, ok := e.match(request)
 		if ok {
