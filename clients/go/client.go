@@ -2,7 +2,6 @@ package budget
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,11 +17,12 @@ import (
 
 // Client asks one broker, or several.
 type Client struct {
-	brokers brokers
-	admin   budgetv1connect.AdminServiceClient
-	key     string
-	options options
-	kept    keptRefunds
+	brokers    brokers
+	admin      budgetv1connect.AdminServiceClient
+	key        string
+	options    options
+	background background
+	kept       kept
 }
 
 // New makes a Client for a broker's address ("http://127.0.0.1:8080",
@@ -42,15 +42,14 @@ func New(address, key string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("refund timeout %v: want more than 0", o.refundTimeout)
 	case o.kept < 0 || o.keptFor < 0:
 		return nil, fmt.Errorf("kept refunds: %d for %v: want 0 or more", o.kept, o.keptFor)
+	case o.keptBytes < 0:
+		return nil, fmt.Errorf("kept refunds: %d bytes: want 0 or more", o.keptBytes)
 	case o.onLost == nil:
 		return nil, errors.New("WithOnLost has no function")
 	}
 	c := &Client{key: key, options: o}
-	c.kept.refund = func(ctx context.Context, reservation string, usage Usage) error {
-		_, err := c.Refund(ctx, reservation, usage)
-		return err
-	}
-	c.kept.lost, c.kept.most, c.kept.age = o.onLost, o.kept, o.keptFor
+	c.kept.deliverOne, c.kept.lost = c.deliverKept, o.onLost
+	c.kept.most, c.kept.mostBytes, c.kept.age = o.kept, o.keptBytes, o.keptFor
 	c.kept.hurry = make(chan struct{}, 1)
 	rpc := append([]connect.ClientOption{connect.WithInterceptors(credential{"Bearer " + key})}, o.rpc...)
 	for _, each := range append([]string{address}, o.others...) {
@@ -64,11 +63,13 @@ func New(address, key string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close delivers the Refunds that are kept, until ctx ends. What is then left is
-// lost, and the error says how many. Afterwards no Refund is kept any more; calls
-// still work. Close it when nothing begins any more, so that a process does not
-// take its last Refunds with it.
-func (c *Client) Close(ctx context.Context) error { return c.kept.close(ctx) }
+// Close waits for what runs in the background and delivers the Refunds that are
+// kept, until ctx ends. What is then left is lost, and the error says how many.
+// Afterwards nothing is kept any more; calls still work. Close it when nothing
+// begins any more, so that a process does not take its last Refunds with it.
+func (c *Client) Close(ctx context.Context) error {
+	return errors.Join(c.background.close(ctx), c.kept.close(ctx))
+}
 
 // credential adds the key to every call.
 type credential struct{ header string }
@@ -105,7 +106,8 @@ func (c *Client) Service() budgetv1connect.BudgetServiceClient { return c.broker
 func (c *Client) Admin() budgetv1connect.AdminServiceClient { return c.admin }
 
 // Request says what a call may use: amounts per meter, a model call, or both,
-// where the amounts win for the meters that they name.
+// where the amounts win for the meters that they name. Its maps and its LLM may be
+// read after the call has returned: they must not be changed once they are used.
 type Request struct {
 	Account string            // may be empty when the key has exactly one
 	Labels  map[string]string // at most 32
@@ -114,8 +116,10 @@ type Request struct {
 	Lease   time.Duration // 1 ms to 24 h; 0: [DefaultLease]
 
 	// Key makes a repeat of this very call harmless: the same key gets the
-	// same reservation. Empty: Do makes one, so that its own repeats after a
-	// lost answer are safe, and so does every Reserve that may ask several brokers.
+	// same reservation. Empty: the Client makes one for each call, so that its own
+	// repeats after a lost answer are safe, and what they may hold is given back.
+	// Of a call with a Key a Reserve whose answer was lost holds until the call is
+	// repeated and refunded, or its lease ends.
 	Key string
 
 	// WhenDown is what becomes of this call when no broker answers. Zero: the
@@ -152,33 +156,6 @@ type Reservation struct {
 	// LimitHeaders are RateLimit and RateLimit-Policy of the limit of which the
 	// least share is left. Empty: none is known.
 	LimitHeaders http.Header
-}
-
-// Reserve asks once, each of the brokers until one answers. A refusal is a
-// *[RefusedError]. When none answers within the deadline the request's WhenDown
-// decides. Whoever reserves must Refund, on every path; [Client.Do] does it all.
-func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, error) {
-	if request.Key == "" && len(c.brokers.each) > 1 {
-		request.Key = "reserve-" + rand.Text()
-	}
-	answer, err := ask(ctx, &c.brokers, c.options.deadline, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
-		return broker.Reserve(ctx, connect.NewRequest(request.message()))
-	})
-	if isTransient(err) && ctx.Err() == nil {
-		return c.whenDown(request).decide(request, err)
-	}
-	if err != nil {
-		return nil, AsRefusal(err)
-	}
-	m := answer.Msg
-	if m.State != budgetv1.ReservationState_RESERVATION_STATE_HELD {
-		return nil, fmt.Errorf("%w: the reservation of this key is %s", ErrEnded, m.State)
-	}
-	return &Reservation{
-		ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded,
-		Estimate: m.Estimate, GrantedMaxOutputTokens: m.GrantedMaxOutputTokens,
-		LimitHeaders: limitHeadersOf(answer.Header()),
-	}, nil
 }
 
 func (c *Client) whenDown(request Request) WhenDown {

@@ -2,7 +2,6 @@ package budget
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -37,10 +36,9 @@ import (
 // error, joined with a *[RefundError] if the Refund is refused or could not be
 // kept.
 func (c *Client) Do(ctx context.Context, request Request, call func(context.Context, *Reservation) (Usage, error)) error {
-	if request.Key == "" {
-		request.Key = "do-" + rand.Text()
-	}
-	reservation, err := c.reserveWaiting(ctx, request)
+	attempt := c.attempt(request, "do-")
+	reservation, err := attempt.reserveWaiting(ctx)
+	attempt.finish(reservation)
 	if err != nil {
 		return err
 	}
@@ -71,11 +69,11 @@ func (c *Client) Do(ctx context.Context, request Request, call func(context.Cont
 const attemptTimeout = 5 * time.Second
 
 // reserveWaiting asks until it is granted, waiting as the refusals say.
-func (c *Client) reserveWaiting(ctx context.Context, request Request) (*Reservation, error) {
-	giveUp := time.Now().Add(c.options.maxWait)
+func (a *attempt) reserveWaiting(ctx context.Context) (*Reservation, error) {
+	giveUp := time.Now().Add(a.client.options.maxWait)
 	growing := newBackOff()
 	for {
-		reservation, err := c.Reserve(ctx, request)
+		reservation, err := a.reserve(ctx)
 		if err == nil {
 			return reservation, nil
 		}

@@ -18,6 +18,7 @@ const (
 	turnsAway       // answers 503, as an overloaded broker does, and asks nobody
 	loses           // executes calls and loses their answers
 	hangs           // says nothing until the caller goes
+	stalls          // executes calls and keeps their answers until it does something else
 )
 
 // gate stands between a client and a broker.
@@ -35,6 +36,13 @@ func newGate(t *testing.T, broker string) *gate {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(g.target.Load()) },
 		ModifyResponse: func(answer *http.Response) error {
+			for g.does.Load() == stalls {
+				select {
+				case <-time.After(time.Millisecond):
+				case <-answer.Request.Context().Done():
+					return answer.Request.Context().Err()
+				}
+			}
 			if g.does.Load() != loses {
 				return nil
 			}

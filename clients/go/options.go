@@ -14,6 +14,7 @@ const (
 	DefaultRefundTimeout = 2 * time.Second
 	DefaultLease         = 60 * time.Second
 	DefaultKeptRefunds   = 10_000
+	DefaultKeptBytes     = 64 << 20
 	DefaultKeptFor       = time.Hour
 )
 
@@ -26,6 +27,7 @@ type options struct {
 	maxWait       time.Duration
 	refundTimeout time.Duration
 	kept          int
+	keptBytes     int
 	keptFor       time.Duration
 	onLost        func(LostRefund)
 }
@@ -34,7 +36,7 @@ func defaults() options {
 	return options{
 		httpClient: &http.Client{}, deadline: DefaultDeadline, whenDown: Closed(),
 		maxWait: DefaultMaxWait, refundTimeout: DefaultRefundTimeout,
-		kept: DefaultKeptRefunds, keptFor: DefaultKeptFor, onLost: logLost,
+		kept: DefaultKeptRefunds, keptBytes: DefaultKeptBytes, keptFor: DefaultKeptFor, onLost: logLost,
 	}
 }
 
@@ -100,8 +102,16 @@ func WithKeptRefunds(most int, within time.Duration) Option {
 	return func(o *options) { o.kept, o.keptFor = most, within }
 }
 
+// WithKeptBytes bounds how much memory they may take together, about:
+// [DefaultKeptBytes] unless given. What is too much loses the largest first, such
+// as those with the text of cut answers. Calls that are kept for their Reserve have
+// their request's size, with its prompt.
+func WithKeptBytes(most int) Option {
+	return func(o *options) { o.keptBytes = most }
+}
+
 // WithOnLost is called with each Refund that failed for want of a broker and is
-// not tried any more: too many wait, it was tried for too long, a broker refused
+// not tried any more: too many wait, or too large ones, it was tried for too long, a broker refused
 // it in the end, or the Client is closed. It must not block. Without it a lost
 // Refund is logged, without what it used.
 func WithOnLost(lost func(LostRefund)) Option {

@@ -3,6 +3,7 @@ package budget
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
@@ -58,6 +59,39 @@ func unknown(asked Request) Usage {
 
 func (u Usage) isZero() bool {
 	return u.Amounts == nil && u.Tokens == nil && u.Units == nil && u.ProviderUsage == nil && !u.Unused
+}
+
+// callWeight is about what a call weighs that is kept, beside its text.
+const callWeight = 512
+
+// weight is about how many bytes of memory a usage keeps.
+func (u Usage) weight() int {
+	const number = 64 // an entry of a map, or a field
+	return callWeight + number*len(u.Amounts) + len(u.SeenText) + len(u.Provider) +
+		4*proto.Size(u.Tokens) + 4*proto.Size(u.Units) + 4*proto.Size(u.Served) + weightOf(u.ProviderUsage, 0)
+}
+
+// weightOf is the weight of a JSON value. What is nested deeper than any usage
+// object counts as nothing: no message can be made of it either.
+func weightOf(value any, depth int) int {
+	const one, deepest = 64, 100
+	if depth > deepest {
+		return one
+	}
+	weight := one
+	switch v := value.(type) {
+	case string:
+		weight += len(v)
+	case map[string]any:
+		for name, inner := range v {
+			weight += len(name) + weightOf(inner, depth+1)
+		}
+	case []any:
+		for _, inner := range v {
+			weight += weightOf(inner, depth+1)
+		}
+	}
+	return weight
 }
 
 func (u Usage) message(reservation string) (*budgetv1.RefundRequest, error) {

@@ -104,7 +104,8 @@ func TestDeadBrokerDoesNotCostADeadlineEachCall(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 	}
-	if seen, most := int(g.seen.Load()), 5+int(time.Since(begun)/time.Second); seen < 5 || seen > most {
+	// One more may give back, when the fifth fails, what another may hold.
+	if seen, most := int(g.seen.Load()), 5+1+int(time.Since(begun)/time.Second); seen < 5 || seen > most {
 		t.Errorf("200 calls in %v reached the dead broker %d times, want 5 to %d", time.Since(begun), seen, most)
 	}
 }

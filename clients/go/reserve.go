@@ -1,0 +1,200 @@
+package budget
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+)
+
+// Reserve asks once, each of the brokers until one answers. A refusal is a
+// *[RefusedError]. When none answers within the deadline the request's WhenDown
+// decides. Whoever reserves must Refund, on every path; [Client.Do] does it all.
+//
+// When ctx ends first, Reserve returns at once. What a broker may have taken by
+// then, or for an answer that was lost, is given back in the background, unless the
+// request has a Key: then whoever repeats it finds it.
+func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, error) {
+	attempt := c.attempt(request, "reserve-")
+	reservation, err := attempt.reserve(ctx)
+	attempt.finish(reservation)
+	return reservation, err
+}
+
+// attempt is one call's way to its reservation, by however many Reserves of one key.
+type attempt struct {
+	client  *Client
+	request Request
+	named   bool // by the caller, who may repeat it
+	doubt   bool // some Reserve may have been executed without an answer
+}
+
+func (c *Client) attempt(request Request, prefix string) *attempt {
+	named := request.Key != ""
+	if !named {
+		request.Key = prefix + rand.Text()
+	}
+	return &attempt{client: c, request: request, named: named}
+}
+
+// reserve asks once. It does not wait for the brokers longer than for ctx: what
+// they answer then is given back.
+func (a *attempt) reserve(ctx context.Context) (*Reservation, error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx.Err())
+	}
+	within := a.client.options.deadline
+	deadline, bounded := ctx.Deadline()
+	if bounded {
+		within = min(within, time.Until(deadline))
+	}
+	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	answered := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		answered <- a.client.askForOne(detached, a.request, within)
+	}()
+	var got answer
+	select {
+	case got = <-answered:
+	case <-ctx.Done():
+		a.leave(answered, cancel)
+		return nil, ended(ctx.Err())
+	}
+	a.doubt = a.doubt || got.doubt
+	if isTransient(got.err) {
+		if bounded && !time.Now().Before(deadline) {
+			return nil, got.err
+		}
+		return a.client.whenDown(a.request).decide(a.request, got.err)
+	}
+	return got.reservation, got.err
+}
+
+// leave gives back what comes of a Reserve whose caller has gone.
+func (a *attempt) leave(answered <-chan answer, cancel context.CancelFunc) {
+	if a.named {
+		cancel()
+		return
+	}
+	left := *a
+	if a.client.background.begin(func() {
+		got := <-answered
+		left.doubt = left.doubt || got.doubt
+		left.finish(got.reservation)
+		if got.reservation != nil {
+			// One that fails is kept, or the lost Refund of nothing used.
+			_, _ = left.client.refundNow(context.Background(), got.reservation.ID, Unused())
+		}
+	}) {
+		a.doubt = false
+		return
+	}
+	a.doubt = true // too many are left already: it is for the queue
+	cancel()
+}
+
+// finish has what may have been held, and is not what was granted, given back.
+func (a *attempt) finish(granted *Reservation) {
+	if !a.doubt || a.named {
+		return
+	}
+	except := ""
+	if granted != nil && granted.ID != "" {
+		if !granted.Degraded {
+			return // the engine knew the key: there is one reservation of it
+		}
+		except = granted.ID
+	}
+	a.client.kept.keepReserve(a.request, except)
+}
+
+// answer is what came of one Reserve.
+type answer struct {
+	reservation *Reservation
+	err         error
+	doubt       bool // a broker may have granted it and could not say so
+}
+
+// askForOne asks each broker until one answers.
+func (c *Client) askForOne(ctx context.Context, request Request, within time.Duration) answer {
+	var got answer
+	response, err := ask(ctx, &c.brokers, within, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
+		response, err := broker.Reserve(ctx, connect.NewRequest(request.message()))
+		got.doubt = got.doubt || inDoubt(err)
+		return response, err
+	})
+	if err != nil {
+		got.err = AsRefusal(err)
+		return got
+	}
+	m := response.Msg
+	if m.State != budgetv1.ReservationState_RESERVATION_STATE_HELD {
+		got.err = fmt.Errorf("%w: the reservation of this key is %s", ErrEnded, m.State)
+		return got
+	}
+	got.reservation = &Reservation{
+		ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded,
+		Estimate: m.Estimate, GrantedMaxOutputTokens: m.GrantedMaxOutputTokens,
+		LimitHeaders: limitHeadersOf(response.Header()),
+	}
+	return got
+}
+
+// inDoubt says whether a call that failed may have been executed. An error that a
+// broker sent is its decision, unless it says that it does not know; of all others
+// only a connection that was never made rules it out.
+func inDoubt(err error) bool {
+	if err == nil {
+		return false
+	}
+	if connect.IsWireError(err) {
+		switch connect.CodeOf(err) {
+		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeInternal, connect.CodeUnknown:
+			return true
+		}
+		return false
+	}
+	var connection *net.OpError
+	return !errors.As(err, &connection) || connection.Op != "dial"
+}
+
+// ended is the error of a call whose context has ended, as connect has it.
+func ended(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, err)
+	}
+	return connect.NewError(connect.CodeCanceled, err)
+}
+
+// deliverKept tries one call that is kept. A Reserve is asked again by its key: the
+// broker answers what it holds, or takes it now, and either is refunded.
+func (c *Client) deliverKept(ctx context.Context, call *keptCall) error {
+	if call.reserve != nil {
+		message := &budgetv1.ReserveRequest{}
+		if err := proto.Unmarshal(call.reserve, message); err != nil {
+			return err
+		}
+		response, err := ask(ctx, &c.brokers, c.options.deadline, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
+			return broker.Reserve(ctx, connect.NewRequest(message))
+		})
+		switch {
+		case err != nil:
+			return err // a refusal too: then it holds nothing
+		case response.Msg.State != budgetv1.ReservationState_RESERVATION_STATE_HELD, response.Msg.ReservationId == call.except:
+			return nil
+		}
+		call.reserve, call.reservation = nil, response.Msg.ReservationId
+		call.giveUp = time.Now().Add(message.Lease.AsDuration())
+	}
+	_, err := c.Refund(ctx, call.reservation, call.usage)
+	return err
+}
