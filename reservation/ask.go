@@ -45,8 +45,23 @@ type Spend struct {
 	// policy's limits, in the same step, and none is a quota's or a pool's. Their
 	// IDs are none of the policy's.
 	Extra []quota.Applied `json:",omitempty"`
+	// Views, where there are any, are what limits see of the call, in place of
+	// Labels and Amounts: descriptions of it that contradict each other. A counter
+	// that several of them meet takes the largest amount, once. Labels and Amounts
+	// are then what reports and totals have. At most MaxViews; without Use.
+	Views []View `json:",omitempty"`
 	// DryRun decides and charges nothing.
 	DryRun bool `json:",omitempty"`
+}
+
+// MaxViews is how many views a Spend may have.
+const MaxViews = 16
+
+// View is one description of a call.
+type View struct {
+	Labels  map[string]string
+	Amounts quota.Amounts   // of each meter at most what the Spend states
+	Extra   []quota.Applied `json:",omitempty"` // as Spend.Extra, which is then empty
 }
 
 // Usage is what a call really used. At least one field is set, or Unused

@@ -244,6 +244,7 @@ type work struct {
 	body     Hash
 	dryRun   bool
 	extra    []quota.Applied // limits that a charge brings along
+	views    []View          // of a charge, in place of the token's labels and amounts; empty: those
 	estimate *estimator.Estimate
 	slopes   []meterSlope  // of what was estimated
 	least    *quota.Tokens // of output that are worth a grant; nil: all that is asked
@@ -340,7 +341,11 @@ func (w *work) mintAnew(ctx context.Context, b *Broker, at time.Time) error {
 // mint makes the reservation's id and plan for an instant of the engine's
 // clock, and seals the token.
 func (w *work) mint(b *Broker, at time.Time) error {
-	p, err := newPlan(w.policy, w.token.Account, w.token.Labels, w.token.Asked, at, w.token.Charge, w.extra)
+	views := w.views
+	if len(views) == 0 {
+		views = []View{{Labels: w.token.Labels, Amounts: w.token.Asked, Extra: w.extra}}
+	}
+	p, err := newPlan(w.policy, w.token.Account, views, at, w.token.Charge)
 	if err != nil {
 		return err
 	}

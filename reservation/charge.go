@@ -74,7 +74,40 @@ func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
 	case len(spend.Amounts) == 0:
 		return &InvalidError{Field: "amounts", Problem: "nothing is charged", Bound: `amounts per meter, such as {"pages": 3}, or llm`}
 	}
+	if w.views, err = spend.views(asked); err != nil {
+		return err
+	}
 	return w.fill(spend.Account, labels, asked)
+}
+
+// views completes and checks a Spend's views, beside what it asks in all.
+func (spend Spend) views(asked quota.Amounts) ([]View, error) {
+	switch {
+	case len(spend.Views) == 0:
+		return nil, nil
+	case len(spend.Views) > MaxViews:
+		return nil, &InvalidError{Field: "views", Problem: fmt.Sprintf("has %d views", len(spend.Views)), Bound: fmt.Sprintf("at most %d", MaxViews)}
+	case spend.Use != nil || len(spend.Extra) > 0:
+		return nil, &InvalidError{Field: "views", Problem: "stand beside a use or limits of the whole", Bound: "amounts, and limits of each view"}
+	}
+	views := make([]View, len(spend.Views))
+	for i, view := range spend.Views {
+		amounts, err := statedAmounts(view.Amounts)
+		if err != nil {
+			return nil, err
+		}
+		for _, meter := range sortedKeys(amounts) {
+			if amounts[meter] > asked[meter] {
+				return nil, &InvalidError{Field: fmt.Sprintf("views[%d].amounts[%q]", i, meter), Problem: fmt.Sprintf("%d is more than the whole charge", amounts[meter]), Bound: fmt.Sprintf("at most %d", asked[meter])}
+			}
+		}
+		labels := WithAPIKey(view.Labels, spend.APIKey)
+		if err := quota.ValidateLabels(labels); err != nil {
+			return nil, &InvalidError{Field: fmt.Sprintf("views[%d].labels", i), Problem: err.Error()}
+		}
+		views[i] = View{Labels: labels, Amounts: amounts, Extra: view.Extra}
+	}
+	return views, nil
 }
 
 // keepCharge posts the charge that the engine recorded: this one, or the

@@ -20,45 +20,66 @@ type plan struct {
 
 // newPlan finds the limits that a call meets and what it asks of each. It is a
 // pure function of its arguments. Slots are left out of a charge, which has no
-// duration. extra are limits beside the policy's.
-func newPlan(policy *quota.Policy, account string, labels map[string]string, asked quota.Amounts, at time.Time, charge bool, extra []quota.Applied) (plan, error) {
-	applied, err := policy.Applied(account, labels)
-	if errors.Is(err, quota.ErrUnknownAccount) {
-		return plan{}, fmt.Errorf("account %q: %w", account, ErrNotFound)
-	}
-	if err != nil {
-		return plan{}, err
-	}
-	applied = append(applied, extra...)
-	p := plan{
-		account: policy.Accounts[account],
-		holds:   make([]plannedHold, 0, len(applied)),
-		limits:  make([]*quota.Limit, 0, len(applied)),
-	}
-	for _, a := range applied {
-		if charge && a.Limit.Kind == quota.KindSlots {
-			continue
+// duration. A counter that several views meet takes the largest amount.
+func newPlan(policy *quota.Policy, account string, views []View, at time.Time, charge bool) (plan, error) {
+	p := plan{}
+	seen := map[Counter]int{}
+	for _, view := range views {
+		applied, err := policy.Applied(account, view.Labels)
+		if errors.Is(err, quota.ErrUnknownAccount) {
+			return plan{}, fmt.Errorf("account %q: %w", account, ErrNotFound)
 		}
-		if a.Limit.Kind == quota.KindQuota && len(a.Scope) > ledger.MaxTextBytes {
-			return plan{}, &InvalidError{
-				Field:   "labels",
-				Problem: fmt.Sprintf("their values make a scope of %d bytes for quota %q", len(a.Scope), a.Limit.Name),
-				Bound:   fmt.Sprintf("at most %d bytes; shorten the values of %s", ledger.MaxTextBytes, strings.Join(a.Limit.Per, ", ")),
-			}
-		}
-		amount, err := a.Limit.Ask(asked, labels)
 		if err != nil {
-			return plan{}, &InvalidError{Field: fmt.Sprintf("amounts[%q]", a.Limit.Meter), Problem: err.Error()}
+			return plan{}, err
 		}
-		if len(p.holds) == MaxHolds {
-			return plan{}, &InvalidError{Field: "account", Problem: fmt.Sprintf("account %q has too many limits", account), Bound: fmt.Sprintf("at most %d for one call", MaxHolds)}
+		applied = append(applied, view.Extra...)
+		if p.holds == nil {
+			p.account = policy.Accounts[account]
+			p.holds, p.limits = make([]plannedHold, 0, len(applied)), make([]*quota.Limit, 0, len(applied))
 		}
-		p.limits = append(p.limits, a.Limit)
-		hold := newHold(policy, p.account, a, amount, at)
-		hold.Weight = a.Limit.Weight(labels)
-		p.holds = append(p.holds, hold)
+		for _, a := range applied {
+			if charge && a.Limit.Kind == quota.KindSlots {
+				continue
+			}
+			hold, err := viewedHold(policy, p.account, a, view, at)
+			if err != nil {
+				return plan{}, err
+			}
+			if len(views) > 1 {
+				if before, met := seen[hold.Counter]; met {
+					if hold.Amount > p.holds[before].Amount {
+						p.holds[before] = hold
+					}
+					continue
+				}
+				seen[hold.Counter] = len(p.holds)
+			}
+			if len(p.holds) == MaxHolds {
+				return plan{}, &InvalidError{Field: "account", Problem: fmt.Sprintf("account %q has too many limits", account), Bound: fmt.Sprintf("at most %d for one call", MaxHolds)}
+			}
+			p.limits = append(p.limits, a.Limit)
+			p.holds = append(p.holds, hold)
+		}
 	}
 	return p, nil
+}
+
+// viewedHold is what a view of a call asks of a limit.
+func viewedHold(policy *quota.Policy, account quota.Account, a quota.Applied, view View, at time.Time) (plannedHold, error) {
+	if a.Limit.Kind == quota.KindQuota && len(a.Scope) > ledger.MaxTextBytes {
+		return plannedHold{}, &InvalidError{
+			Field:   "labels",
+			Problem: fmt.Sprintf("their values make a scope of %d bytes for quota %q", len(a.Scope), a.Limit.Name),
+			Bound:   fmt.Sprintf("at most %d bytes; shorten the values of %s", ledger.MaxTextBytes, strings.Join(a.Limit.Per, ", ")),
+		}
+	}
+	amount, err := a.Limit.Ask(view.Amounts, view.Labels)
+	if err != nil {
+		return plannedHold{}, &InvalidError{Field: fmt.Sprintf("amounts[%q]", a.Limit.Meter), Problem: err.Error()}
+	}
+	hold := newHold(policy, account, a, amount, at)
+	hold.Weight = a.Limit.Weight(view.Labels)
+	return hold, nil
 }
 
 // newHold is a hold without its weight.
