@@ -50,6 +50,10 @@ type Spend struct {
 	// that several of them meet takes the largest amount, once. Labels and Amounts
 	// are then what reports and totals have. At most MaxViews; without Use.
 	Views []View `json:",omitempty"`
+	// Used says that it has been used already: no limit refuses it, and what a
+	// limit had not left is an overrun, as of a Refund above its hold. Without
+	// DryRun.
+	Used bool `json:",omitempty"`
 	// DryRun decides and charges nothing.
 	DryRun bool `json:",omitempty"`
 }

@@ -250,8 +250,9 @@ type work struct {
 	least    *quota.Tokens // of output that are worth a grant; nil: all that is asked
 	// count works out labels and amounts and pins the price, as of an instant.
 	count  func(ctx context.Context, at time.Time) error
-	spent  report // a charge: its token classes, if any
-	closed Record // a charge: as the engine recorded it
+	spent  report  // a charge: its token classes, if any
+	used   *usedUp // a charge of what was used already; else nil
+	closed Record  // a charge: as the engine recorded it
 }
 
 // prepare validates an ask and works out its amounts. Nothing is asked of
@@ -352,6 +353,9 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	w.plan = p
 	w.token.ID = NewID(at)
 	w.token.Holds = p.holds
+	if w.used != nil {
+		w.used.holdNothing(p.holds)
+	}
 	w.chooseOutput(b, at)
 	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
 	w.token.Retention = b.config.Retention
@@ -381,7 +385,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			Lease: w.token.Lease, Retention: w.token.Retention,
 			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun,
 		}
-		if w.token.Charge && !w.dryRun {
+		if w.token.Charge && !w.dryRun && w.used == nil {
 			request.Settle = w.settlement()
 		}
 		answer, err := b.Store.Reserve(ctx, request)

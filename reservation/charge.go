@@ -10,7 +10,8 @@ import (
 )
 
 // Charge takes known amounts at once: no lease, no Refund, no slots. It is
-// answered when the ledger holds it.
+// answered when the ledger holds it. What was used already (Spend.Used) is never
+// refused, and posted even while the engine is silent.
 //
 // Errors: as Reserve; ledger.ErrUnavailable when the ledger did not keep it in
 // time. The charge then stands and is posted later: repeat with the same
@@ -25,8 +26,14 @@ func (b *Broker) Charge(ctx context.Context, spend Spend) (Decision, error) {
 func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 	w := &work{policy: b.Policies.Current(), key: spend.Key, extra: spend.Extra, dryRun: spend.DryRun}
 	w.token.Charge = true
+	if spend.Used {
+		w.token.Lease = b.config.Lease
+	}
 	if spend.DryRun {
 		w.key, w.token.Lease = "", concurrency.MinLease // nothing is kept, so nothing ends
+	}
+	if spend.Used && spend.DryRun {
+		return Decision{}, &InvalidError{Field: "dry_run", Problem: "is set for what was used already, which nothing refuses", Bound: "one of them"}
 	}
 	w.count = func(_ context.Context, at time.Time) error { return w.countSpend(b, spend, at) }
 	at := b.now()
@@ -44,6 +51,9 @@ func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 	}
 	if err := w.mint(b, at); err != nil {
 		return Decision{}, err
+	}
+	if w.used != nil {
+		return b.chargeUsed(ctx, w)
 	}
 	d, err := b.commit(ctx, w)
 	if err != nil || d.Grant == nil || w.dryRun {
@@ -76,6 +86,13 @@ func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
 	}
 	if w.views, err = spend.views(asked); err != nil {
 		return err
+	}
+	if spend.Used {
+		w.used = &usedUp{charged: asked}
+		if len(w.views) == 0 {
+			w.views = []View{{Labels: labels, Amounts: asked, Extra: spend.Extra}}
+		}
+		asked = quota.Amounts{}
 	}
 	return w.fill(spend.Account, labels, asked)
 }

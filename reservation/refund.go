@@ -77,60 +77,78 @@ func (b *Broker) refund(ctx context.Context, reservation string, usage Usage, on
 	if err != nil {
 		return Receipt{}, err
 	}
-	body := o.hash()
+	done, err := b.conclude(ctx, token, raw, o, onlyHeld)
+	if err != nil {
+		return Receipt{}, err
+	}
+	same := done.record.Body == o.hash()
+	if !done.replayed && !usage.Unused && same {
+		b.learnOutput(token, reported)
+		b.learnInput(token, reported, done.record.ClosedAt)
+	}
+	if !same {
+		return Receipt{}, ErrConflict
+	}
+	if o, err = decodeOutcome(done.record.Outcome); err != nil {
+		return Receipt{}, err
+	}
+	receipt := token.receipt(o, done.record.Late, done.record.ClosedAt)
+	receipt.Replayed = done.replayed
+	if done.levels != nil {
+		receipt.Holds = token.shown(done.levels)
+	}
+	return receipt, nil
+}
 
+// concluded is how a reservation was closed: by this call or an earlier one.
+type concluded struct {
+	record   Record
+	replayed bool    // by an earlier one
+	levels   []Level // of the holds afterwards; nil when the engine did not tell
+	now      time.Time
+}
+
+// conclude closes a reservation in the engine and posts it. A silent engine is no
+// error unless onlyHeld: the ledger then decides alone.
+func (b *Broker) conclude(ctx context.Context, token *reservationToken, raw []byte, o outcome, onlyHeld bool) (concluded, error) {
+	body := o.hash()
 	answer, err := b.settleInEngine(ctx, token, raw, o, body, onlyHeld)
 	if err != nil && (onlyHeld || !errors.Is(err, ErrUnavailable)) {
-		return Receipt{}, err
+		return concluded{}, err
 	}
 	b.metrics.reclaimed(answer.Reclaimed)
 	if onlyHeld && (answer.Verdict == RefundEnded || answer.Verdict == RefundForgotten) {
-		return Receipt{}, notHeldSince(answer.Record.ExpiresAt)
+		return concluded{}, notHeldSince(answer.Record.ExpiresAt)
 	}
-	record := answer.Record
+	done := concluded{record: answer.Record, replayed: answer.Verdict == RefundSame, levels: answer.Levels, now: answer.Now}
+	record := &done.record
 	if err != nil || answer.Verdict == RefundForgotten {
 		// The engine is silent or has forgotten: the ledger alone decides.
 		now := answer.Now
 		if now.IsZero() {
 			now = b.now()
 		}
-		record = Record{
+		*record = Record{
 			State: StateSettled, Rank: ledger.RankRefunded, Body: body, Outcome: o.encode(), ClosedAt: now,
 			Late: now.After(token.ID.Minted().Add(token.Lease)),
 		}
 	}
-	replayed := answer.Verdict == RefundSame
 	if !record.Confirmed {
 		// What the engine recorded goes to the ledger first, be it ours or
 		// another body's: its verdict decides.
-		closing, err := token.closingOf(record)
+		closing, err := token.closingOf(*record)
 		if err != nil {
-			return Receipt{}, err
+			return concluded{}, err
 		}
 		verdict, err := b.append(ctx, token, raw, closing)
 		if err != nil {
-			return Receipt{}, err
+			return concluded{}, err
 		}
-		replayed = replayed || !verdict.Posted
+		done.replayed = done.replayed || !verdict.Posted
 		record.Body, record.Outcome, record.Late, record.ClosedAt = verdict.Body, verdict.Outcome, verdict.Late, verdict.ClosedAt
 	}
 	b.registry.closed(token.ID)
-	if !replayed && !usage.Unused && record.Body == body {
-		b.learnOutput(token, reported)
-		b.learnInput(token, reported, record.ClosedAt)
-	}
-	if record.Body != body {
-		return Receipt{}, ErrConflict
-	}
-	if o, err = decodeOutcome(record.Outcome); err != nil {
-		return Receipt{}, err
-	}
-	receipt := token.receipt(o, record.Late, record.ClosedAt)
-	receipt.Replayed = replayed
-	if answer.Levels != nil {
-		receipt.Holds = token.shown(answer.Levels)
-	}
-	return receipt, nil
+	return done, nil
 }
 
 // countSeen counts the text that was seen of a cut answer.
