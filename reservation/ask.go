@@ -51,8 +51,9 @@ type Spend struct {
 	// are then what reports and totals have. At most MaxViews; without Use.
 	Views []View `json:",omitempty"`
 	// Used says that it has been used already: no limit refuses it, and what a
-	// limit had not left is an overrun, as of a Refund above its hold. Without
-	// DryRun.
+	// limit had not left is an overrun, as of a Refund above its hold. It belongs
+	// to a call that was counted when it began, so it is no request unless Amounts
+	// state some. Without DryRun.
 	Used bool `json:",omitempty"`
 	// DryRun decides and charges nothing.
 	DryRun bool `json:",omitempty"`
@@ -67,6 +68,12 @@ type View struct {
 	Amounts quota.Amounts   // of each meter at most what the Spend states
 	Extra   []quota.Applied `json:",omitempty"` // as Spend.Extra, which is then empty
 }
+
+// ViewSet is a set of a Spend's views, by their indexes.
+type ViewSet uint16
+
+// Has says whether the view is in the set.
+func (s ViewSet) Has(view int) bool { return s>>view&1 == 1 }
 
 // Usage is what a call really used. At least one field is set, or Unused
 // alone: the call was not made at all and everything is given back. Amounts win
@@ -118,6 +125,7 @@ type HeldLimit struct {
 	Amount quota.Amount
 	Max    quota.Amount  // as RefusedLimit.Max
 	Window time.Duration // as RefusedLimit.Window
+	Views  ViewSet       // of a Spend that has views, those that meet the counter; none in a replay
 	// Level is the counter after the hold. Meaningless when LevelKnown is
 	// false (a degraded grant; a replay of a closed reservation).
 	Level      Level
@@ -132,6 +140,7 @@ type RefusedLimit struct {
 	Scope     string
 	Meter     quota.Meter
 	Kind      quota.Kind
+	Views     ViewSet // as HeldLimit.Views
 	Asked     quota.Amount
 	Remaining quota.Amount
 	Held      quota.Amount  // QuotaHeld only: what open reservations hold of the quota

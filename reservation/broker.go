@@ -465,7 +465,7 @@ const heldPace = time.Second
 func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 	h := &w.token.Holds[answer.Refusal.Hold]
 	refused := &RefusedLimit{
-		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind,
+		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
 		Asked: answer.Refusal.Asked, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
 		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
 	}

@@ -64,7 +64,7 @@ func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 
 // countSpend works out what a Charge takes, at the price of the instant.
 func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
-	asked, err := statedAmounts(spend.Amounts)
+	asked, err := spend.stated(spend.Amounts)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,19 @@ func (w *work) countSpend(b *Broker, spend Spend, at time.Time) error {
 	return w.fill(spend.Account, labels, asked)
 }
 
+// stated validates amounts and adds the one request that a call is unless it
+// says otherwise, or was counted when it began.
+func (spend Spend) stated(amounts quota.Amounts) (quota.Amounts, error) {
+	asked, err := statedAmounts(amounts)
+	if err != nil || !spend.Used {
+		return asked, err
+	}
+	if _, stated := amounts[quota.MeterRequests]; !stated {
+		asked[quota.MeterRequests] = 0
+	}
+	return asked, nil
+}
+
 // views completes and checks a Spend's views, beside what it asks in all.
 func (spend Spend) views(asked quota.Amounts) ([]View, error) {
 	switch {
@@ -109,7 +122,7 @@ func (spend Spend) views(asked quota.Amounts) ([]View, error) {
 	}
 	views := make([]View, len(spend.Views))
 	for i, view := range spend.Views {
-		amounts, err := statedAmounts(view.Amounts)
+		amounts, err := spend.stated(view.Amounts)
 		if err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ type plan struct {
 func newPlan(policy *quota.Policy, account string, views []View, at time.Time, charge bool) (plan, error) {
 	p := plan{}
 	seen := map[Counter]int{}
-	for _, view := range views {
+	for i, view := range views {
 		applied, err := policy.Applied(account, view.Labels)
 		if errors.Is(err, quota.ErrUnknownAccount) {
 			return plan{}, fmt.Errorf("account %q: %w", account, ErrNotFound)
@@ -46,9 +46,14 @@ func newPlan(policy *quota.Policy, account string, views []View, at time.Time, c
 				return plan{}, err
 			}
 			if len(views) > 1 {
-				if before, met := seen[hold.Counter]; met {
-					if hold.Amount > p.holds[before].Amount {
-						p.holds[before] = hold
+				hold.Views = 1 << i
+				if at, met := seen[hold.Counter]; met {
+					before := &p.holds[at]
+					hold.Views |= before.Views
+					if hold.Amount <= before.Amount {
+						before.Views = hold.Views
+					} else {
+						*before = hold
 					}
 					continue
 				}
@@ -158,7 +163,7 @@ func (h *plannedHold) shown(level Level, known bool) HeldLimit {
 	}
 	return HeldLimit{
 		Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Amount: h.Amount,
-		Max: h.capacity(), Window: h.window(), Level: level, LevelKnown: known,
+		Max: h.capacity(), Window: h.window(), Views: h.Views, Level: level, LevelKnown: known,
 	}
 }
 

@@ -56,7 +56,8 @@ type plannedHold struct {
 	Name   string // the limit's
 	Meter  quota.Meter
 	Weight quota.Amount
-	Soft   bool // a quota that never refuses: Max is what callers see, and the engine's bound is its own
+	Views  ViewSet // as HeldLimit.Views; no part of the token
+	Soft   bool    // a quota that never refuses: Max is what callers see, and the engine's bound is its own
 }
 
 // engine is the hold as engines take it.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
 	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
 )
 
 type status = rlsv3.RateLimitResponse_DescriptorStatus
@@ -54,8 +55,10 @@ func unitOf(window time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, *wrap
 
 // granted tells the descriptors of a step what is left.
 func granted(statuses []*status, descriptors []descriptor, s *step, answer *rpc.Answer) {
-	for _, i := range s.covers {
-		limit, ok := rpc.Tightest(answer.Grant, descriptors[i].meter)
+	for j, i := range s.covers {
+		limit, ok := rpc.Tightest(answer.Grant, func(hold *reservation.HeldLimit) bool {
+			return hold.Meter == descriptors[i].meter && s.meets(hold.Views, j)
+		})
 		if !ok {
 			statuses[i] = &status{Code: rlsv3.RateLimitResponse_OK}
 			continue
@@ -64,18 +67,32 @@ func granted(statuses []*status, descriptors []descriptor, s *step, answer *rpc.
 	}
 }
 
-// refused blames those descriptors of a step whose meter the limit counts, or
-// all of them when none does: a limit on requests refuses a call that states
-// tokens only.
+// meets says whether the step's descriptor j meets a counter that these views
+// meet: where the step has no views, each does.
+func (s *step) meets(views reservation.ViewSet, j int) bool {
+	return len(s.spend.Views) == 0 || views.Has(j)
+}
+
+// refused blames those descriptors of a step that meet the limit and whose meter
+// it counts, or all that meet it when it counts none of theirs: a limit on
+// requests refuses a call that states tokens only.
 func refused(statuses []*status, descriptors []descriptor, s *step, answer *rpc.Answer) {
 	refusal := answer.Refusal
 	limit := rpc.ShownRefusal(refusal)
-	counts := func(i int) bool { return descriptors[i].meter == refusal.Meter }
-	all := !slices.ContainsFunc(s.covers, counts)
-	for _, i := range s.covers {
-		if all || counts(i) {
-			statuses[i] = statusOf(limit, rlsv3.RateLimitResponse_OVER_LIMIT)
+	var meets, counts []int
+	for j, i := range s.covers {
+		if s.meets(refusal.Views, j) {
+			meets = append(meets, i)
+			if descriptors[i].meter == refusal.Meter {
+				counts = append(counts, i)
+			}
 		}
+	}
+	if len(counts) == 0 {
+		counts = meets
+	}
+	for _, i := range counts {
+		statuses[i] = statusOf(limit, rlsv3.RateLimitResponse_OVER_LIMIT)
 	}
 }
 

@@ -13,10 +13,19 @@
 // another meter, as every Charge does.
 //
 // Several descriptors are one Charge with all their labels, in which each limit
-// counts once and all grant or none takes anything. Where that can't be, because
-// two descriptors name different accounts, give one label two values, or state
-// different hits in one meter, each is a Charge of its own, in their order, up to
-// the first refusal: what was charged before it stays charged.
+// counts once and all grant or none takes anything. Where two of them give one
+// label two values, or state different hits in one meter, each limit sees the
+// descriptors one by one, still in one step: a counter that several of them meet
+// takes the most of their hits, once. Descriptors of different accounts are
+// charged one account after the other, up to the first refusal, since no step
+// covers two accounts.
+//
+// A descriptor with the entry "already_used", "true" is charged whatever the
+// limits have left, before anything else: an overrun.
+//
+// A request has an idempotency key where a descriptor has the entry
+// "idempotency_key", or the metadata x-request-id is sent. The key is a hash of
+// that and of the whole request.
 //
 // A descriptor whose own hits_addend is 0 takes nothing: it is looked, before
 // anything is charged, whether one unit of its meter would pass.

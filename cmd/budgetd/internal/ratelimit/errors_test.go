@@ -21,6 +21,8 @@ func TestErrors(t *testing.T) {
 	wide := described(slices.Repeat([]string{"path", "/"}, 40)...)
 	back := described("path", "/")
 	back.IsNegativeHits = true
+	none := described("already_used", "true")
+	none.HitsAddend = wrapperspb.UInt64(0)
 	huge := described("path", "/")
 	huge.HitsAddend = wrapperspb.UInt64(1 << 63)
 	for want, request := range map[string]*rlsv3.RateLimitRequest{
@@ -30,13 +32,15 @@ func TestErrors(t *testing.T) {
 		`account: account: "a b" is not an account name`:                            asked("a b", 1, described("path", "/")),
 		`descriptors: has 0 descriptors; accepted: 1 to 16`:                         asked("demo", 1),
 		`descriptors: has 17 descriptors; accepted: 1 to 16`:                        asked("demo", 1, many...),
-		`descriptors[0].entries: has 40 entries; accepted: at most 34`:              asked("demo", 1, wide),
+		`descriptors[0].entries: has 40 entries; accepted: at most 36`:              asked("demo", 1, wide),
 		`descriptors[1].entries: labels["Path"]: the name does not match`:           asked("demo", 1, described("path", "/"), described("Path", "/")),
 		`descriptors[0].entries: labels["account"]: "account" is not a label`:       asked("demo", 1, described("account", "demo")),
 		`descriptors[0].entries[1]: "path" has another value`:                       asked("demo", 1, described("path", "/", "path", "/v1")),
 		`descriptors[0].entries: the meter in_flight counts slots`:                  asked("demo", 1, described("meter", "in_flight")),
 		`descriptors[0].entries: the meter is none`:                                 asked("demo", 1, described("meter", "No Meter")),
 		`descriptors[0].is_negative_hits: hits can't be given back`:                 asked("demo", 1, back),
+		`descriptors[0].entries: already_used is "maybe"`:                           asked("demo", 1, described("already_used", "maybe")),
+		`descriptors[0].hits_addend: 0 is nothing`:                                  asked("demo", 1, none),
 		`descriptors[0].hits_addend: 9223372036854775808 is too much`:               asked("demo", 1, huge),
 	} {
 		got := told(t, client, request)

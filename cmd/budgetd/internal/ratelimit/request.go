@@ -2,8 +2,7 @@ package ratelimit
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"strconv"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -16,14 +15,16 @@ import (
 const (
 	MaxDescriptors = 16
 	MaxDomainBytes = quota.MaxLabelValueBytes
-	// Two entries may name no label: account and meter.
-	maxEntries = quota.MaxLabels + 2
+	// These entries name no label.
+	maxEntries = quota.MaxLabels + 4
 )
 
 // Entries that name no label.
 const (
 	entryAccount = "account" // with Naming entry
 	entryMeter   = "meter"
+	entryUsed    = "already_used"
+	entryKey     = "idempotency_key"
 	labelDomain  = "domain" // of what the domain names, unless it names the account
 )
 
@@ -45,17 +46,10 @@ type descriptor struct {
 	account  string // "": the key's only one
 	labels   map[string]string
 	meter    quota.Meter
-	hits     quota.Amount // 0: look, and take nothing
+	kind     kind
+	hits     quota.Amount // of a look 1, the least there is; else above 0
+	keyed    bool         // it has an entry idempotency_key
 	override *quota.Applied
-}
-
-// step is what is asked of the broker at once.
-type step struct {
-	account   string
-	labels    map[string]string
-	amounts   quota.Amounts
-	overrides []quota.Applied
-	covers    []int // the descriptors that it answers, by index
 }
 
 // read turns a request into descriptors.
@@ -94,6 +88,18 @@ func readDescriptor(at string, request *rlsv3.RateLimitRequest, from *ratelimitv
 		d.meter = quota.Meter(meter)
 		delete(stated, entryMeter)
 	}
+	if key, ok := stated[entryKey]; ok {
+		d.keyed = key != ""
+		delete(stated, entryKey)
+	}
+	used := false
+	if text, ok := stated[entryUsed]; ok {
+		var err error
+		if used, err = strconv.ParseBool(text); err != nil {
+			return d, rpc.Invalid(at+".entries", fmt.Sprintf("already_used is %.80q", text), "true or false")
+		}
+		delete(stated, entryUsed)
+	}
 	switch naming {
 	case NameByDomain:
 		d.account = request.GetDomain()
@@ -115,6 +121,14 @@ func readDescriptor(at string, request *rlsv3.RateLimitRequest, from *ratelimitv
 	var err error
 	if d.hits, err = readHits(at, request, from, d.meter); err != nil {
 		return d, err
+	}
+	switch {
+	case used && d.hits == 0:
+		return d, rpc.Invalid(at+".hits_addend", "0 is nothing that was used already", "at least 1")
+	case used:
+		d.kind = useUp
+	case d.hits == 0:
+		d.kind, d.hits = look, 1
 	}
 	d.override, err = readOverride(at, from, &d)
 	return d, err
@@ -141,83 +155,4 @@ func readHits(at string, request *rlsv3.RateLimitRequest, from *ratelimitv3.Rate
 		return 0, rpc.Invalid(at+".hits_addend", fmt.Sprintf("%d is too much", hits), fmt.Sprintf("at most %d", quota.MaxAmount))
 	}
 	return quota.Amount(hits), nil
-}
-
-// steps groups what is charged: all descriptors in one step, unless they
-// contradict each other, else one step each in their order. Descriptors without
-// hits are in none.
-func steps(descriptors []descriptor) []step {
-	var charged []int
-	for i, d := range descriptors {
-		if d.hits > 0 {
-			charged = append(charged, i)
-		}
-	}
-	return group(descriptors, charged, func(d *descriptor) quota.Amount { return d.hits })
-}
-
-// looks is what is looked at before anything is charged: the descriptors
-// without hits. Each asks for the least there is.
-func looks(descriptors []descriptor) []step {
-	var looked []int
-	for i, d := range descriptors {
-		if d.hits == 0 {
-			looked = append(looked, i)
-		}
-	}
-	return group(descriptors, looked, func(*descriptor) quota.Amount { return 1 })
-}
-
-func group(descriptors []descriptor, members []int, amount func(*descriptor) quota.Amount) []step {
-	if len(members) == 0 {
-		return nil
-	}
-	together := step{}
-	var each []step
-	agree := true
-	for _, i := range members {
-		d := &descriptors[i]
-		own := step{account: d.account, labels: d.labels, amounts: quota.Amounts{d.meter: amount(d)}, covers: []int{i}}
-		if d.override != nil {
-			own.overrides = []quota.Applied{*d.override}
-		}
-		each = append(each, own)
-		agree = agree && together.add(&own)
-	}
-	if agree {
-		return []step{together}
-	}
-	return each
-}
-
-// add takes another step into this one, and says whether the two agree: in the
-// account, in the labels that both have, and in the amount of a meter that both
-// count.
-func (s *step) add(other *step) bool {
-	if s.covers == nil {
-		*s = step{account: other.account, labels: maps.Clone(other.labels), amounts: maps.Clone(other.amounts), overrides: slices.Clone(other.overrides), covers: slices.Clone(other.covers)}
-		return true
-	}
-	if s.account != other.account || !agree(s.labels, other.labels) || !agree(s.amounts, other.amounts) {
-		return false
-	}
-	maps.Copy(s.labels, other.labels)
-	maps.Copy(s.amounts, other.amounts)
-	for _, o := range other.overrides {
-		if !slices.ContainsFunc(s.overrides, func(have quota.Applied) bool { return have.ID == o.ID && have.Scope == o.Scope }) {
-			s.overrides = append(s.overrides, o)
-		}
-	}
-	s.covers = append(s.covers, other.covers...)
-	return len(s.labels) <= quota.MaxLabels
-}
-
-// agree says whether two maps have the same value wherever both have one.
-func agree[K, V comparable](a, b map[K]V) bool {
-	for key, value := range a {
-		if other, ok := b[key]; ok && other != value {
-			return false
-		}
-	}
-	return true
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
 )
 
 // checkMapping checks what holds of every request: it is refused with the name
@@ -27,34 +28,40 @@ func checkMapping(t interface{ Fatalf(string, ...any) }, request *rlsv3.RateLimi
 		}
 		return
 	}
-	charged, looked := steps(descriptors), looks(descriptors)
 	var covered []int
-	for i, s := range slices.Concat(charged, looked) {
-		if err := quota.ValidateLabels(s.labels); err != nil {
+	for _, one := range steps(descriptors, "key") {
+		spend := &one.spend
+		if spend.Used != (one.kind == useUp) || spend.DryRun != (one.kind == look) || (spend.Key == "") != (one.kind == look) {
+			t.Fatalf("%+v is no step of kind %d", spend, one.kind)
+		}
+		if len(spend.Views) > 0 && len(spend.Views) != len(one.covers) {
+			t.Fatalf("%d views of %d descriptors", len(spend.Views), len(one.covers))
+		}
+		if err := quota.ValidateLabels(spend.Labels); err != nil {
 			t.Fatalf("%v", err)
 		}
-		if err := s.amounts.Validate(); err != nil || len(s.amounts) == 0 {
-			t.Fatalf("amounts %v: %v", s.amounts, err)
-		}
-		for _, c := range s.covers {
+		for j, c := range one.covers {
 			d := descriptors[c]
-			amount := d.hits
-			if i >= len(charged) {
-				amount = 1
+			view := reservation.View{Labels: spend.Labels, Amounts: spend.Amounts, Extra: spend.Extra}
+			if len(spend.Views) > 0 {
+				view = spend.Views[j]
 			}
-			if (d.hits == 0) != (i >= len(charged)) || s.account != d.account || s.amounts[d.meter] != amount || amount < 1 {
-				t.Fatalf("step %v does not answer descriptor %v", s, d)
+			if d.kind != one.kind || spend.Account != d.account || view.Amounts[d.meter] != d.hits || d.hits < 1 || spend.Amounts[d.meter] < d.hits {
+				t.Fatalf("step %+v does not answer descriptor %+v", spend, d)
+			}
+			if err := view.Amounts.Validate(); err != nil {
+				t.Fatalf("amounts %v: %v", view.Amounts, err)
 			}
 			for name, value := range d.labels {
-				if s.labels[name] != value {
-					t.Fatalf("step %v has another %s than descriptor %v", s, name, d)
+				if view.Labels[name] != value {
+					t.Fatalf("step %+v has another %s than descriptor %+v", spend, name, d)
 				}
 			}
-			if d.override != nil && !slices.ContainsFunc(s.overrides, func(o quota.Applied) bool { return o.Scope == d.override.Scope }) {
-				t.Fatalf("step %v lacks the limit of descriptor %v", s, d)
+			if d.override != nil && !slices.ContainsFunc(view.Extra, func(o quota.Applied) bool { return o.Scope == d.override.Scope }) {
+				t.Fatalf("step %+v lacks the limit of descriptor %+v", spend, d)
 			}
 		}
-		covered = append(covered, s.covers...)
+		covered = append(covered, one.covers...)
 	}
 	slices.Sort(covered)
 	for i := range descriptors {
@@ -62,16 +69,6 @@ func checkMapping(t interface{ Fatalf(string, ...any) }, request *rlsv3.RateLimi
 			t.Fatalf("%d descriptors are covered by %v", len(descriptors), covered)
 		}
 	}
-	if len(charged) > 1 && len(charged) != len(descriptors)-len(coveredBy(looked)) {
-		t.Fatalf("neither one step nor one each: %v", charged)
-	}
-}
-
-func coveredBy(steps []step) (covered []int) {
-	for _, s := range steps {
-		covered = append(covered, s.covers...)
-	}
-	return covered
 }
 
 func FuzzMapping(f *testing.F) {
@@ -108,8 +105,8 @@ func TestMapping(t *testing.T) {
 			d := &ratelimitv3.RateLimitDescriptor{}
 			for range rapid.IntRange(0, 3).Draw(t, "entries") {
 				d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{
-					Key:   rapid.SampledFrom([]string{"user", "path", "meter", "account", "domain"}).Draw(t, "key"),
-					Value: rapid.SampledFrom([]string{"tokens", "pages", "demo"}).Draw(t, "value"),
+					Key:   rapid.SampledFrom([]string{"user", "path", "meter", "account", "domain", "already_used", "idempotency_key"}).Draw(t, "key"),
+					Value: rapid.SampledFrom([]string{"tokens", "pages", "demo", "true"}).Draw(t, "value"),
 				})
 			}
 			if rapid.Bool().Draw(t, "own") {

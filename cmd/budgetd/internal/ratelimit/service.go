@@ -9,7 +9,6 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
-	"github.com/budgetd/budgetd/reservation"
 )
 
 // Name is the service's name.
@@ -37,11 +36,20 @@ func NewService(gateway *rpc.Gateway, naming Naming) (rpc.Service, error) {
 	return rpc.Service{Name: Name, Path: Procedure, Handler: gateway.Bound(handler)}, nil
 }
 
-// shouldRateLimit looks at what is to be looked at, and then charges.
+// requestID is the metadata that names a gateway's call: the same one again is
+// the same call, tried again.
+const requestID = "X-Request-Id"
+
+// shouldRateLimit charges what was used already, looks at what is to be looked
+// at, and then charges.
 func (s *service) shouldRateLimit(ctx context.Context, request *connect.Request[rlsv3.RateLimitRequest]) (*connect.Response[rlsv3.RateLimitResponse], error) {
 	descriptors, err := read(request.Msg, s.naming)
 	if err != nil {
 		return nil, err
+	}
+	key, err := requestKey(request.Msg, descriptors, request.Header().Get(requestID))
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	response := &rlsv3.RateLimitResponse{
 		OverallCode: rlsv3.RateLimitResponse_OK,
@@ -51,33 +59,18 @@ func (s *service) shouldRateLimit(ctx context.Context, request *connect.Request[
 		// What comes after a refusal is not decided.
 		response.Statuses[i] = &status{Code: rlsv3.RateLimitResponse_UNKNOWN}
 	}
-	take := func(steps []step, look bool) error {
-		for i := range steps {
-			if response.OverallCode != rlsv3.RateLimitResponse_OK {
-				return nil
-			}
-			one := &steps[i]
-			answer, err := s.gateway.Charge(ctx, reservation.Spend{
-				Account: one.account, Labels: one.labels, Amounts: one.amounts, Extra: one.overrides, DryRun: look,
-			})
-			if err != nil {
-				return err
-			}
-			response.ResponseHeadersToAdd = headersOut(answer.Header)
-			if answer.Refusal == nil {
-				granted(response.Statuses, descriptors, one, &answer)
-				continue
-			}
-			refused(response.Statuses, descriptors, one, &answer)
-			response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+	for _, one := range steps(descriptors, key) {
+		answer, err := s.gateway.Charge(ctx, one.spend)
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	}
-	if err := take(looks(descriptors), true); err != nil {
-		return nil, err
-	}
-	if err := take(steps(descriptors), false); err != nil {
-		return nil, err
+		response.ResponseHeadersToAdd = headersOut(answer.Header)
+		if answer.Refusal != nil {
+			refused(response.Statuses, descriptors, &one, &answer)
+			response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+			break
+		}
+		granted(response.Statuses, descriptors, &one, &answer)
 	}
 	return connect.NewResponse(response), nil
 }

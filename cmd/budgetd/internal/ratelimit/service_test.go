@@ -78,19 +78,87 @@ func TestCharges(t *testing.T) {
 	})
 }
 
-// Descriptors that contradict each other are charged one after the other, up to
-// the first refusal.
-func TestOneAfterTheOther(t *testing.T) {
+// first is the first line of what was told.
+func first(t testing.TB, client *connect.Client[rlsv3.RateLimitRequest, rlsv3.RateLimitResponse], request *rlsv3.RateLimitRequest) string {
+	t.Helper()
+	text, _, _ := strings.Cut(told(t, client, request), "\n")
+	return text
+}
+
+// Descriptors that contradict each other are one step: each limit sees its own,
+// one that several meet counts once, and a refusal takes nothing.
+func TestContradictions(t *testing.T) {
 	client := begin(t, ratelimit.NameByDomain)
+	own := func(hits uint64, pairs ...string) *ratelimitv3.RateLimitDescriptor {
+		d := described(pairs...)
+		d.HitsAddend = wrapperspb.UInt64(hits)
+		return d
+	}
 	for i, e := range []exchange{
 		{asked("demo", 3, described("user", "7"), described("user", "8")), "OK; OK user 3/1 MINUTE r=0 t=1m0s; OK user 3/1 MINUTE r=0 t=1m0s"},
-		{asked("demo", 1, described("user", "9"), described("user", "8"), described("user", "10")),
-			"OVER_LIMIT; OK default 10/5 SECOND r=3 t=3.5s; OVER_LIMIT user 3/1 MINUTE r=0 t=1m0s; UNKNOWN"},
-		// The first of them stays charged, and nothing of the third is.
-		{asked("demo", 1, described("user", "10")), "OK; OK default 10/5 SECOND r=2 t=4s"},
-		{asked("demo", 2, described("user", "9")), "OK; OK default 10/5 SECOND r=0 t=5s"},
+		{asked("demo", 1, described("user", "9"), described("user", "8"), described("user", "10")), "OVER_LIMIT; UNKNOWN; OVER_LIMIT user 3/1 MINUTE r=0 t=1m0s; UNKNOWN"},
+		// Nothing of the others is charged.
+		{asked("demo", 1, described("user", "9")), "OK; OK default 10/5 SECOND r=6 t=2s"},
+		// Other hits: the limit of all has the most of them.
+		{asked("demo", 1, own(2, "user", "10"), own(5, "path", "/")), "OK; OK default 10/5 SECOND r=1 t=4.5s; OK default 10/5 SECOND r=1 t=4.5s"},
+		{asked("demo", 2, described("user", "10")), "OVER_LIMIT; OVER_LIMIT user 3/1 MINUTE r=1 t=40s"},
 	} {
-		if got, _, _ := strings.Cut(told(t, client, e.request), "\n"); got != e.want {
+		if got := first(t, client, e.request); got != e.want {
+			t.Errorf("request %d: %s, want %s", i, got, e.want)
+		}
+	}
+}
+
+// What was used already, such as hits that Envoy reports when a stream is done,
+// is charged whatever is left, and later calls wait it out.
+func TestAlreadyUsed(t *testing.T) {
+	client := begin(t, ratelimit.NameByDomain)
+	for i, e := range []exchange{
+		{asked("demo", 15_000, described("meter", "tokens", "already_used", "true")), "OK; OK tokens 10000/100 SECOND r=0 t=2m30s"},
+		{asked("demo", 1, described("meter", "tokens", "already_used", "false")), "OVER_LIMIT; OVER_LIMIT tokens 10000/100 SECOND r=0 t=2m30s"},
+		{asked("demo", 1, described("meter", "tokens", "already_used", "true"), described("meter", "tokens")), "OVER_LIMIT; OK tokens 10000/100 SECOND r=0 t=2m30.01s; OVER_LIMIT tokens 10000/100 SECOND r=0 t=2m30.01s"},
+	} {
+		if got := first(t, client, e.request); got != e.want {
+			t.Errorf("request %d: %s, want %s", i, got, e.want)
+		}
+	}
+}
+
+// A request that is sent twice is charged once where it has an id, in the
+// metadata or in a descriptor. Another request of the same id is another one.
+func TestOnce(t *testing.T) {
+	client := begin(t, ratelimit.NameByDomain)
+	left := func(id string, request *rlsv3.RateLimitRequest) {
+		t.Helper()
+		sent := connect.NewRequest(request)
+		if id != "" {
+			sent.Header().Set("X-Request-Id", id)
+		}
+		if answer, err := client.CallUnary(t.Context(), sent); err != nil || answer.Msg.OverallCode != rlsv3.RateLimitResponse_OK {
+			t.Fatalf("%v, %v", answer, err)
+		}
+	}
+	look := described("path", "/")
+	look.HitsAddend = wrapperspb.UInt64(0)
+	for i, e := range []struct {
+		id      string
+		request *rlsv3.RateLimitRequest
+		want    string // left of ten, less the one that is looked for
+	}{
+		{"a", asked("demo", 1, described("path", "/")), "r=8"},
+		{"a", asked("demo", 1, described("path", "/")), "r=8"},
+		{"a", asked("demo", 2, described("path", "/")), "r=6"},
+		{"b", asked("demo", 1, described("path", "/")), "r=5"},
+		{"", asked("demo", 1, described("path", "/")), "r=4"},
+		{"", asked("demo", 1, described("path", "/")), "r=3"},
+		{"c", asked("demo", 1, described("path", "/", "idempotency_key", "k")), "r=2"},
+		{"d", asked("demo", 1, described("path", "/", "idempotency_key", "k")), "r=2"},
+		{"e", asked("demo", 1, described("path", "/", "idempotency_key", "l")), "r=1"},
+		{"e", asked("demo", 1, described("path", "/", "idempotency_key", "l", "already_used", "true")), "r=0"},
+		{"e", asked("demo", 1, described("path", "/", "idempotency_key", "l", "already_used", "true")), "r=0"},
+	} {
+		left(e.id, e.request)
+		if got := first(t, client, asked("demo", 1, look)); !strings.Contains(got, e.want+" ") {
 			t.Errorf("request %d: %s, want %s", i, got, e.want)
 		}
 	}
@@ -104,31 +172,27 @@ func TestLook(t *testing.T) {
 		d.HitsAddend = wrapperspb.UInt64(0)
 		return d
 	}
-	first := func(request *rlsv3.RateLimitRequest) string {
-		got, _, _ := strings.Cut(told(t, client, request), "\n")
-		return got
-	}
 	for range 3 {
-		if got, want := first(asked("demo", 5, look("meter", "tokens"))), "OK; OK tokens 10000/100 SECOND r=9999 t=10ms"; got != want {
+		if got, want := first(t, client, asked("demo", 5, look("meter", "tokens"))), "OK; OK tokens 10000/100 SECOND r=9999 t=10ms"; got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}
 	// A quota that nobody has used yet is looked at too, and stays as it was.
 	for range 2 {
-		if got, want := first(asked("demo", 1, look("meter", "pages"))), "OK; OK pages 100/1 DAY r=99 t=12h0m0s"; got != want {
+		if got, want := first(t, client, asked("demo", 1, look("meter", "pages"))), "OK; OK pages 100/1 DAY r=99 t=12h0m0s"; got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}
 	// What is looked at comes before what is charged.
-	if got, want := first(asked("demo", 10_000, described("meter", "tokens"))), "OK; OK tokens 10000/100 SECOND r=0 t=1m40s"; got != want {
+	if got, want := first(t, client, asked("demo", 10_000, described("meter", "tokens"))), "OK; OK tokens 10000/100 SECOND r=0 t=1m40s"; got != want {
 		t.Fatalf("%s, want %s", got, want)
 	}
 	for range 3 {
-		if got, want := first(asked("demo", 1, described("path", "/v1"), look("meter", "tokens"))), "OVER_LIMIT; UNKNOWN; OVER_LIMIT tokens 10000/100 SECOND r=0 t=1m40s"; got != want {
+		if got, want := first(t, client, asked("demo", 1, described("path", "/v1"), look("meter", "tokens"))), "OVER_LIMIT; UNKNOWN; OVER_LIMIT tokens 10000/100 SECOND r=0 t=1m40s"; got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}
-	if got, want := first(asked("demo", 1, described("path", "/v1"))), "OK; OK default 10/5 SECOND r=8 t=1s"; got != want {
+	if got, want := first(t, client, asked("demo", 1, described("path", "/v1"))), "OK; OK default 10/5 SECOND r=8 t=1s"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

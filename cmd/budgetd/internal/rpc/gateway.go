@@ -78,10 +78,10 @@ func (g *Gateway) Charge(ctx context.Context, spend reservation.Spend) (Answer, 
 	return answer, nil
 }
 
-// Tightest returns the limit on the meter of which the least share is left; of
-// equal ones the first. ok is false when no level is known.
-func Tightest(grant *reservation.Grant, meter quota.Meter) (limit ShownLimit, ok bool) {
-	return leastShare(grant, func(hold *reservation.HeldLimit) bool { return hold.Meter == meter })
+// Tightest returns the limit of which the least share is left, among those that
+// shown takes; of equal ones the first. ok is false when no level is known.
+func Tightest(grant *reservation.Grant, shown func(*reservation.HeldLimit) bool) (limit ShownLimit, ok bool) {
+	return leastShare(grant, shown)
 }
 
 // Invalid makes an invalid_argument error for a field of a request. bound is
