@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/budgetd/budgetd/estimator/answer"
@@ -16,8 +15,8 @@ type Endpoint struct {
 	// "api.openai.com" or "bedrock-runtime.*.amazonaws.com". Empty: any.
 	Host string
 
-	// Path is how the path of the URL ends, by whole segments:
-	// "/chat/completions". {model} at the beginning of a segment stands for
+	// Path is how the path of the URL ends, by whole segments, in any case:
+	// "/chat/completions". Empty segments are not looked at. {model} at the beginning of a segment stands for
 	// the name of the model: "/models/{model}:generateContent".
 	Path string
 
@@ -87,26 +86,18 @@ func Endpoints() []Endpoint {
 
 const modelSegment = "{model}"
 
-// match says whether a request is of this kind, and the model that its path names.
-func (e *Endpoint) match(request *http.Request) (model string, ok bool) {
-	if e.Host != "" && !e.matchHost(request) {
-		return "", false
-	}
-	return e.matchPath(request)
+// segmentsOf are the segments of a URL's path, still escaped. Empty ones, as of
+// doubled slashes and one at the end, are left out, as many servers do: a call that
+// its provider does not take for one is answered with an error and costs nothing,
+// and one that is not recognised may have no budget.
+func segmentsOf(u *url.URL) []string {
+	return strings.FieldsFunc(u.EscapedPath(), func(r rune) bool { return r == '/' })
 }
 
-func (e *Endpoint) matchHost(request *http.Request) bool {
-	ok, err := path.Match(e.Host, strings.ToLower(request.URL.Hostname()))
-	return ok && err == nil
-}
-
-// matchPath is match whatever the host.
-func (e *Endpoint) matchPath(request *http.Request) (model string, ok bool) {
-	if request.Method != http.MethodPost {
-		return "", false
-	}
+// matchPath says whether a path is of this kind, in any case, and the model that it
+// names, as it is written.
+func (e *Endpoint) matchPath(segments []string) (model string, ok bool) {
 	pattern := strings.Split(strings.TrimPrefix(e.Path, "/"), "/")
-	segments := strings.Split(strings.TrimPrefix(request.URL.EscapedPath(), "/"), "/")
 	if len(segments) < len(pattern) {
 		return "", false
 	}
@@ -117,10 +108,12 @@ func (e *Endpoint) matchPath(request *http.Request) (model string, ok bool) {
 			return "", false
 		}
 		if rest, named := strings.CutPrefix(want, modelSegment); named {
-			if model, ok = strings.CutSuffix(have, rest); !ok || model == "" {
+			n := len(have) - len(rest)
+			if n <= 0 || !strings.EqualFold(have[n:], rest) {
 				return "", false
 			}
-		} else if have != want {
+			model = have[:n]
+		} else if !strings.EqualFold(have, want) {
 			return "", false
 		}
 	}
@@ -129,20 +122,41 @@ func (e *Endpoint) matchPath(request *http.Request) (model string, ok bool) {
 
 func (e *Endpoint) layout() answer.Layout { return layoutOf(e.Provider) }
 
-// recognise finds the first endpoint that a request is of.
-func (t *Transport) recognise(request *http.Request) (endpoint *Endpoint, model string) {
-	if provider, stated := request.Context().Value(providerKey{}).(string); stated {
-		return t.recogniseFor(request, provider)
+// matchHost says whether a host is of this kind.
+func (e *Endpoint) matchHost(host string) bool {
+	if e.Host == "" {
+		return true
 	}
-	i := slices.IndexFunc(t.endpoints, func(e Endpoint) bool {
-		name, ok := e.match(request)
-		if ok {
-			model = name
-		}
-		return ok
-	})
-	if i < 0 {
+	ok, err := path.Match(e.Host, host)
+	return ok && err == nil
+}
+
+// recognise finds the first endpoint that a request is of, and the model that its
+// path names.
+func (t *Transport) recognise(request *http.Request) (endpoint *Endpoint, model string) {
+	if request.Method != http.MethodPost {
 		return nil, ""
 	}
-	return &t.endpoints[i], model
+	return t.find(request)
 }
+
+// find is recognise whatever the method.
+func (t *Transport) find(request *http.Request) (endpoint *Endpoint, model string) {
+	host, segments := hostOf(request), segmentsOf(request.URL)
+	if provider, stated := request.Context().Value(providerKey{}).(string); stated {
+		return t.findFor(provider, host, segments)
+	}
+	for i := range t.endpoints {
+		endpoint := &t.endpoints[i]
+		if !endpoint.matchHost(host) {
+			continue
+		}
+		if model, ok := endpoint.matchPath(segments); ok {
+			return endpoint, model
+		}
+	}
+	return nil, ""
+}
+
+// hostOf is where a request goes, in lower case and without the port.
+func hostOf(request *http.Request) string { return strings.ToLower(request.URL.Hostname()) }

@@ -20,6 +20,7 @@ import (
 
 	budget "github.com/budgetd/budgetd/clients/go"
 	"github.com/budgetd/budgetd/clients/go/transport"
+	"github.com/budgetd/budgetd/estimator/answer"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
@@ -137,8 +138,22 @@ func TestWhatCannotBeBudgeted(t *testing.T) {
 	}
 	r.take(0)
 	r.use(transport.WithRefuseUnrecognised())
-	if response, _ := r.call("/v1/models", `{}`); response.StatusCode != http.StatusForbidden {
-		t.Errorf("an unrecognised call: %s", response.Status)
+	response, text := r.call("/v1/models", `{}`)
+	if response.StatusCode != http.StatusForbidden || dig(t, text, "error", "message") != "budget: POST /v1/models is not one of the calls that are budgeted" {
+		t.Errorf("an unrecognised call: %s %s", response.Status, text)
+	}
+	// Whoever decides may say it in words of their own, or let the call pass.
+	r.use(transport.WithUnrecognised(func(request *http.Request, err *transport.UnrecognisedError) *http.Response {
+		if err.Path == "/v1/files" {
+			return nil
+		}
+		return (&transport.Fault{Kind: transport.FaultNotFound, Message: "not here: " + err.Path}).Answer(request, answer.Anthropic)
+	}))
+	if response, text := r.call("/v1/models", `{}`); response.StatusCode != http.StatusNotFound || dig(t, text, "error", "message") != "not here: /v1/models" {
+		t.Errorf("an unrecognised call: %s %s", response.Status, text)
+	}
+	if response, _ := r.call("/v1/files", `{}`); response.StatusCode != http.StatusTeapot {
+		t.Errorf("a call that may pass: %s", response.Status)
 	}
 	r.use(transport.WithAccount("somebody-else"))
 	if response, text := r.call(chatPath, chatAsk); response.StatusCode != http.StatusForbidden || dig(t, text, "error", "code") != "budget_denied" {
@@ -150,7 +165,7 @@ func TestWhatCannotBeBudgeted(t *testing.T) {
 	}
 	r.use()
 	r.broker.Kill()
-	response, text := r.call(messagesPath, asksFor("10")[messagesPath])
+	response, text = r.call(messagesPath, asksFor("10")[messagesPath])
 	if response.StatusCode != http.StatusServiceUnavailable || dig(t, text, "error", "type") != "api_error" || response.Header.Get("X-Should-Retry") != "true" {
 		t.Errorf("without a broker: %s %s", response.Status, text)
 	}

@@ -22,7 +22,7 @@ type options struct {
 	labels        map[string]string
 	caller        func(*http.Request) (Caller, error)
 	endpoints     []Endpoint
-	refuseUnknown bool
+	onUnknown     func(*http.Request, *UnrecognisedError) *http.Response
 	fewestOutput  int64
 	allowsLess    bool
 	lease         time.Duration
@@ -73,9 +73,14 @@ func WithEndpoints(endpoints ...Endpoint) Option {
 }
 
 // WithRefuseUnrecognised refuses calls that no endpoint matches with 403, instead
-// of passing them through without a budget.
-func WithRefuseUnrecognised() Option {
-	return func(o *options) { o.refuseUnknown = true }
+// of passing them through without a budget. The answer says why.
+func WithRefuseUnrecognised() Option { return WithUnrecognised(refuseUnrecognised) }
+
+// WithUnrecognised asks what to answer to a call that no endpoint matches, such as
+// with [Fault.Answer], and tells why it is not recognised. nil passes the call
+// through without a budget. The function must not read the request's body.
+func WithUnrecognised(decide func(*http.Request, *UnrecognisedError) *http.Response) Option {
+	return func(o *options) { o.onUnknown = decide }
 }
 
 // WithGrantedOutput lets a call with less output than it asks for through, down

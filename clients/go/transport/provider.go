@@ -29,20 +29,20 @@ func (t *Transport) Recognise(request *http.Request) (endpoint Endpoint, ok bool
 	return *found, true
 }
 
-// recogniseFor finds the endpoint of a request to a provider: one of that name, or
-// of the host that it goes to, before a general one of the same layout.
-func (t *Transport) recogniseFor(request *http.Request, provider string) (endpoint *Endpoint, model string) {
+// findFor finds the endpoint of a request to a provider: one of that name, or of the
+// host that it goes to, before a general one of the same layout.
+func (t *Transport) findFor(provider, host string, segments []string) (endpoint *Endpoint, model string) {
 	layout := layoutOf(provider)
 	for i := range t.endpoints {
 		e := &t.endpoints[i]
 		if e.layout() != layout {
 			continue
 		}
-		special := strings.EqualFold(e.Provider, provider) || e.Host != "" && e.matchHost(request)
+		special := strings.EqualFold(e.Provider, provider) || e.Host != "" && e.matchHost(host)
 		if !special && (e.Host != "" || endpoint != nil) {
 			continue
 		}
-		if name, ok := e.matchPath(request); ok {
+		if name, ok := e.matchPath(segments); ok {
 			of := *e
 			of.Provider = provider
 			endpoint, model = &of, name

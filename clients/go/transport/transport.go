@@ -81,9 +81,11 @@ func (t *Transport) closing(n int) {
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	endpoint, model := t.recognise(request)
 	if endpoint == nil {
-		if t.refuseUnknown {
-			f := &Fault{Kind: FaultDenied, Message: "budget: calls of this kind are not budgeted and so not allowed; see transport.WithEndpoints"}
-			return refuse(request, answer.OpenAI, f), nil
+		if t.onUnknown != nil {
+			if response := t.onUnknown(request, t.unrecognised(request)); response != nil {
+				closeBody(request)
+				return response, nil
+			}
 		}
 		return t.base.RoundTrip(request)
 	}
@@ -126,10 +128,14 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 // refuse answers without sending the call on, and closes its body as a
 // RoundTripper must.
 func refuse(request *http.Request, layout answer.Layout, f *Fault) *http.Response {
+	closeBody(request)
+	return f.Answer(request, layout)
+}
+
+func closeBody(request *http.Request) {
 	if request.Body != nil {
 		request.Body.Close()
 	}
-	return f.Answer(request, layout)
 }
 
 // ask is the reservation to make for a request.

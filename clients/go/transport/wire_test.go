@@ -137,6 +137,14 @@ func TestEndpoints(t *testing.T) {
 		{"POST", "http://gateway/openai/v1/responses", "openai", ""},
 		{"GET", "https://api.openai.com/v1/chat/completions", "", ""},
 		{"POST", "https://api.openai.com/v1/chat/completions/more", "", ""},
+		{"POST", "https://api.openai.com/v1/chat/completions/", "openai", ""},
+		{"POST", "https://api.openai.com//v1//chat///completions//", "openai", ""},
+		{"POST", "https://api.openai.com/V1/Chat/Completions", "openai", ""},
+		{"POST", "https://X.openai.azure.com/OpenAI/Deployments/My-GPT/chat/completions/?api-version=1", "azure", "My-GPT"},
+		{"POST", "https://generativelanguage.googleapis.com/v1beta//models/Gemini-X:GenerateContent/", "gemini", "Gemini-X"},
+		{"POST", "https://api.anthropic.com/v1/MESSAGES/", "anthropic", ""},
+		{"POST", "https://Bedrock-Runtime.eu-west-1.amazonaws.com/model//x/Converse/", "bedrock", "x"},
+		{"POST", "https://api.openai.com/", "", ""},
 		{"POST", "https://api.openai.com/v1/nochat/completions", "", ""},
 		{"POST", "https://api.openai.com/v1/audio/transcriptions", "", ""},
 		{"POST", "https://API.groq.com/openai/v1/chat/completions", "groq", ""},
@@ -161,6 +169,22 @@ func TestEndpoints(t *testing.T) {
 		}
 		if provider != example.provider || model != example.model {
 			t.Errorf("%s %s: %q, %q", example.method, example.url, provider, model)
+		}
+	}
+	for _, example := range []struct{ method, url, want string }{
+		{"POST", "https://api.openai.com/v1/audio/speech?key=secret", "POST /v1/audio/speech is not one of the calls that are budgeted"},
+		{"GET", "https://api.openai.com/v1/chat/completions/", "GET /v1/chat/completions/ is not budgeted: only POST is"},
+		{"", "https://api.openai.com/v1/messages", "GET /v1/messages is not budgeted: only POST is"},
+		{"POST", "https://elsewhere:8080/model/x/converse", "POST /model/x/converse is not budgeted at elsewhere: only at bedrock-runtime*"},
+		{"POST", "https://x/" + strings.Repeat("é", 500), "POST /" + strings.Repeat("é", 99) + "… is not one of the calls that are budgeted"},
+	} {
+		request, err := http.NewRequest(example.method, example.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Method = example.method
+		if got := tr.unrecognised(request).Error(); got != example.want {
+			t.Errorf("%q, want %q", got, example.want)
 		}
 	}
 	for _, endpoint := range Endpoints() {
