@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/budgetd/budgetd/clients/go/internal/pause"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
@@ -86,16 +86,8 @@ func AsRefusal(err error) error {
 			continue
 		}
 		if refusal, ok := value.(*budgetv1.Refusal); ok {
-			return &RefusedError{Refusal: refusal, RetryAfter: retryAfter(rpc), LimitHeaders: limitHeadersOf(rpc.Meta()), Err: rpc}
+			return &RefusedError{Refusal: refusal, RetryAfter: pause.Asked(rpc.Meta(), time.Now()), LimitHeaders: limitHeadersOf(rpc.Meta()), Err: rpc}
 		}
 	}
 	return err
-}
-
-func retryAfter(err *connect.Error) time.Duration {
-	seconds, parseErr := strconv.ParseInt(err.Meta().Get("Retry-After"), 10, 32)
-	if parseErr != nil || seconds < 0 {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
 }

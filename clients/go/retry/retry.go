@@ -13,7 +13,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -216,26 +215,7 @@ func repeatable(request *http.Request) bool {
 	return request.Header.Get("Idempotency-Key") != "" || request.Header.Get("X-Idempotency-Key") != ""
 }
 
-// maxAfter bounds a Retry-After: a week.
-const maxAfter = 7 * 24 * time.Hour
-
-// After reads how long an answer asks to wait: "retry-after-ms", or "Retry-After"
+// After reads how long an answer asks to wait: "retry-after-ms", else "Retry-After"
 // in seconds or as a date. It is 0 for none, for one that cannot be read or has
 // passed, and a week at most.
-func After(header http.Header, now time.Time) time.Duration {
-	if ms, err := strconv.ParseFloat(header.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
-		return time.Duration(min(ms, float64(maxAfter/time.Millisecond)) * float64(time.Millisecond))
-	}
-	text := header.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		if !(seconds > 0) {
-			return 0
-		}
-		return time.Duration(min(seconds, maxAfter.Seconds()) * float64(time.Second))
-	}
-	date, err := http.ParseTime(text)
-	if err != nil {
-		return 0
-	}
-	return min(max(date.Sub(now), 0), maxAfter)
-}
+func After(header http.Header, now time.Time) time.Duration { return pause.Asked(header, now) }

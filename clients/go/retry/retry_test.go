@@ -77,34 +77,6 @@ func TestTheContextEndsIt(t *testing.T) {
 	}
 }
 
-func TestAfter(t *testing.T) {
-	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		after, ms string
-		want      time.Duration
-	}{
-		{"", "", 0}, {"3", "", 3 * time.Second}, {"0.5", "", time.Second / 2}, {"-1", "", 0}, {"NaN", "", 0}, {"soon", "", 0},
-		{"Tue, 01 Dec 2026 12:00:07 GMT", "", 7 * time.Second}, {"Tue, 01 Dec 2026 11:00:00 GMT", "", 0},
-		{"99999999999999", "", maxAfter}, {"+Inf", "", maxAfter}, {"Tue, 01 Dec 2099 12:00:07 GMT", "", maxAfter},
-		{"9", "250", 250 * time.Millisecond}, {"9", "x", 9 * time.Second}, {"", "1e300", maxAfter},
-	} {
-		header := http.Header{"Retry-After": {tt.after}, "Retry-After-Ms": {tt.ms}}
-		if got := After(header, now); got != tt.want {
-			t.Errorf("%q, %q: %v, want %v", tt.after, tt.ms, got, tt.want)
-		}
-	}
-}
-
-func FuzzAfter(f *testing.F) {
-	f.Add("3", "")
-	f.Add("Tue, 01 Dec 2026 12:00:07 GMT", "12.5")
-	f.Fuzz(func(t *testing.T, after, ms string) {
-		if got := After(http.Header{"Retry-After": {after}, "Retry-After-Ms": {ms}}, time.Unix(0, 0)); got < 0 || got > maxAfter {
-			t.Errorf("%q, %q: %v", after, ms, got)
-		}
-	})
-}
-
 // service answers with what is next in its list, and notes the bodies.
 type service struct {
 	answers []answer

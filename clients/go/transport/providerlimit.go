@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/budgetd/budgetd/clients/go/internal/pause"
 )
 
 // ProviderLimit is what an answer says of the provider's own limits.
@@ -18,7 +20,8 @@ type ProviderLimit struct {
 	// Refused says that the provider answered 429, or Anthropic's 529.
 	Refused bool
 
-	// RetryAfter is how long the provider asked to wait; 0 when it did not.
+	// RetryAfter is how long the provider asked to wait, an hour at most; 0 when it
+	// did not.
 	RetryAfter time.Duration
 
 	Levels []ProviderLevel // what its rate limit headers say, none when it sent none
@@ -40,7 +43,7 @@ var levelNames = [...]string{"requests", "tokens", "input-tokens", "output-token
 func limitOf(answer *http.Response, now time.Time) (limit ProviderLimit, ok bool) {
 	limit = ProviderLimit{
 		Refused:    answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == statusOverloaded,
-		RetryAfter: retryAfter(answer.Header, now),
+		RetryAfter: min(pause.Asked(answer.Header, now), maxRetryAfter),
 	}
 	for _, name := range levelNames {
 		openAI := ProviderLevel{
@@ -82,22 +85,6 @@ func number(text string) int64 {
 // maxRetryAfter bounds what a provider can ask for, so that a broken header does
 // not stop calls for good.
 const maxRetryAfter = time.Hour
-
-// retryAfter reads Retry-After-Ms, or Retry-After in seconds or as a date.
-func retryAfter(header http.Header, now time.Time) time.Duration {
-	bounded := func(d time.Duration) time.Duration { return min(max(d, 0), maxRetryAfter) }
-	if ms := number(header.Get("Retry-After-Ms")); ms >= 0 {
-		return bounded(time.Duration(min(ms, maxRetryAfter.Milliseconds())) * time.Millisecond)
-	}
-	text := header.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds >= 0 {
-		return bounded(time.Duration(min(seconds, maxRetryAfter.Seconds()) * float64(time.Second)))
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return bounded(at.Sub(now))
-	}
-	return 0
-}
 
 // heldBack remembers until when providers asked to wait.
 type heldBack struct {
