@@ -21,8 +21,8 @@ import (
 	budget "github.com/budgetd/budgetd/clients/go"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/replay"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/reservation/holdlab/traces"
 	"github.com/budgetd/budgetd/test/broker"
-	"github.com/budgetd/budgetd/test/data"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
@@ -95,7 +95,7 @@ func generatedTrace(t *testing.T, seed uint64, requests int) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := data.Trace(file, data.Conv, seed, requests); err != nil {
+	if err := traces.Generate(file, traces.Conv, seed, requests); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation/holdlab"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
@@ -25,13 +26,13 @@ func TestForecastReachesTheOracle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []Setup{
-			{Way: Learned, MaxTokens: 1024, Bucket: 60, Tolerance: 0.5},
-			{Way: Learned, MaxTokens: 4096, Bucket: 60, Tolerance: 0.5},
-			{Way: Learned, MaxTokens: 1024, Bucket: 10, Tolerance: 1},
+		for _, s := range []holdlab.Setup{
+			{Way: holdlab.Learned, MaxTokens: 1024, Bucket: 60, Tolerance: 0.5},
+			{Way: holdlab.Learned, MaxTokens: 4096, Bucket: 60, Tolerance: 0.5},
+			{Way: holdlab.Learned, MaxTokens: 1024, Bucket: 10, Tolerance: 1},
 		} {
 			learned := run(t, calls, s)
-			oracle := run(t, calls, Setup{Way: Oracle, MaxTokens: s.MaxTokens, Bucket: s.Bucket})
+			oracle := run(t, calls, holdlab.Setup{Way: holdlab.Oracle, MaxTokens: s.MaxTokens, Bucket: s.Bucket})
 			line := row(name+", "+from, s, learned, oracle)
 			t.Log(line)
 			// Rates are whole tokens an hour and levels whole tokens: both round a little.
@@ -61,21 +62,21 @@ func TestLabSeesWhatIsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Setup{MaxTokens: 4096, Bucket: 10}
-	results := map[Way]Result{}
-	for _, way := range []Way{Oracle, Worst, Maximum, After} {
+	s := holdlab.Setup{MaxTokens: 4096, Bucket: 10}
+	results := map[holdlab.Way]holdlab.Result{}
+	for _, way := range []holdlab.Way{holdlab.Oracle, holdlab.Worst, holdlab.Maximum, holdlab.After} {
 		s.Way = way
 		results[way] = run(t, calls, s)
 	}
-	for _, way := range []Way{Oracle, Worst, Maximum} {
+	for _, way := range []holdlab.Way{holdlab.Oracle, holdlab.Worst, holdlab.Maximum} {
 		if r := results[way]; r.Excess > 1e-4 || r.Debt > 0 || r.Overruns > 0 {
 			t.Errorf("%s: %+v", way, r)
 		}
 	}
-	if r := results[After]; r.Excess < 0.5 || r.Debt == 0 {
+	if r := results[holdlab.After]; r.Excess < 0.5 || r.Debt == 0 {
 		t.Errorf("charging after the call passed by %.3f buckets", r.Excess)
 	}
-	if worst, most := results[Worst].TokenShare(results[Oracle]), results[Maximum].TokenShare(results[Oracle]); most > worst/2 || worst > 0.99 {
+	if worst, most := results[holdlab.Worst].TokenShare(results[holdlab.Oracle]), results[holdlab.Maximum].TokenShare(results[holdlab.Oracle]); most > worst/2 || worst > 0.99 {
 		t.Errorf("the worst case lets %.3f through, the maximum at arrival %.3f", worst, most)
 	}
 }
@@ -92,16 +93,16 @@ func TestRedisDecidesAlike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []Setup{
-		{Way: Learned, MaxTokens: 1024, Bucket: 10, Tolerance: 0.5},
-		{Way: Worst, MaxTokens: 1024, Bucket: 10},
+	for _, s := range []holdlab.Setup{
+		{Way: holdlab.Learned, MaxTokens: 1024, Bucket: 10, Tolerance: 0.5},
+		{Way: holdlab.Worst, MaxTokens: 1024, Bucket: 10},
 	} {
 		want := run(t, calls[:1500], s)
 		s.Engine = onRedis
 		if got := run(t, calls[:1500], s); got != want {
 			t.Errorf("%s: on Redis %+v, in memory %+v", s.Way, got, want)
 		}
-		if want.Requests == 1500 || s.Way == Learned && want.Forecast == 0 {
+		if want.Requests == 1500 || s.Way == holdlab.Learned && want.Forecast == 0 {
 			t.Errorf("%s: nothing was tried: %+v", s.Way, want)
 		}
 	}
@@ -110,9 +111,9 @@ func TestRedisDecidesAlike(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, calls []Call, s Setup) Result {
+func run(t *testing.T, calls []holdlab.Call, s holdlab.Setup) holdlab.Result {
 	t.Helper()
-	r, err := Run(calls, s)
+	r, err := holdlab.Run(calls, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/reservation/holdlab"
 	"github.com/budgetd/budgetd/reservation/redisstore"
 )
 
@@ -20,7 +21,7 @@ const patience = 10 * time.Second
 
 // OnRedis opens engines on a Redis. Each has keys of its own, below a prefix that
 // nothing else uses, and removes them when it is closed.
-func OnRedis(url string) (Engines, error) {
+func OnRedis(url string) (holdlab.Engines, error) {
 	options, err := redisstore.Options(url)
 	if err != nil {
 		return nil, err

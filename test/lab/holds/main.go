@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/budgetd/budgetd/reservation/holdlab"
 	"github.com/budgetd/budgetd/test/lab"
 )
 
@@ -20,7 +21,7 @@ func main() {
 }
 
 func run(quantile float64, url string) error {
-	var engine lab.Engines
+	var engine holdlab.Engines
 	if url != "" {
 		var err error
 		if engine, err = lab.OnRedis(url); err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/budgetd/budgetd/test/data"
+	"github.com/budgetd/budgetd/reservation/holdlab/traces"
 )
 
 func readTrace(text string) ([]Request, error) {
@@ -191,7 +191,7 @@ func TestTracesMerge(t *testing.T) {
 // A fault at the end is found before anything is sent.
 func TestSurveyFindsTheLastFault(t *testing.T) {
 	var b bytes.Buffer
-	if err := data.Trace(&b, data.Code, 3, 500); err != nil {
+	if err := traces.Generate(&b, traces.Code, 3, 500); err != nil {
 		t.Fatal(err)
 	}
 	path := writeTrace(t, "code.csv", b.String()+"nonsense\r\n")

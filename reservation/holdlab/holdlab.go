@@ -1,26 +1,18 @@
-// Package lab replays traces of model calls through the real engine, with the
+// Package holdlab replays traces of model calls through an engine, with the
 // trace's clock, to measure what each way of holding lets through.
-package lab
+package holdlab
 
 import (
-	"bytes"
 	"container/heap"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/budgetd/budgetd/estimator/forecast"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 	"github.com/budgetd/budgetd/reservation/memstore"
-	"github.com/budgetd/budgetd/test/data"
 )
 
 // Call is one request of a trace.
@@ -28,65 +20,6 @@ type Call struct {
 	At      time.Time
 	Context int64 // tokens read
 	Output  int64 // tokens written
-}
-
-// published is where the published traces are, beside the repository.
-const published = "shared/data/azure-llm-2023"
-
-// Trace reads a published trace ("code" or "conv") from a folder beside the
-// repository, or generates one of its shape where there is none. from says which.
-func Trace(name string) (calls []Call, from string, err error) {
-	folder, err := os.Getwd()
-	if err != nil {
-		return nil, "", err
-	}
-	for ; ; folder = filepath.Dir(folder) {
-		text, err := os.ReadFile(filepath.Join(folder, published, name+".csv"))
-		if err == nil {
-			calls, err = parse(bytes.NewReader(text))
-			return calls, "published", err
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", err
-		}
-		if folder == filepath.Dir(folder) {
-			break
-		}
-	}
-	shape, requests := data.Code, 8819
-	if name == "conv" {
-		shape, requests = data.Conv, 19366
-	}
-	var text bytes.Buffer
-	if err := data.Trace(&text, shape, 1, requests); err != nil {
-		return nil, "", err
-	}
-	calls, err = parse(&text)
-	return calls, "generated", err
-}
-
-func parse(text io.Reader) ([]Call, error) {
-	rows, err := csv.NewReader(text).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	var calls []Call
-	for i, row := range rows[min(1, len(rows)):] {
-		if len(row) != 3 {
-			return nil, fmt.Errorf("row %d has %d columns, not 3", i+1, len(row))
-		}
-		at, err := time.Parse("2006-01-02 15:04:05.0000000", row[0])
-		read, err2 := strconv.ParseInt(row[1], 10, 64)
-		written, err3 := strconv.ParseInt(row[2], 10, 64)
-		if err := errors.Join(err, err2, err3); err != nil {
-			return nil, fmt.Errorf("row %d: %w", i+1, err)
-		}
-		calls = append(calls, Call{at, read, written})
-	}
-	if len(calls) < 2 {
-		return nil, errors.New("a trace needs two calls")
-	}
-	return calls, nil
 }
 
 // Way is a way of holding.
@@ -303,3 +236,9 @@ func (l *lab) finish() error {
 	l.learner.Observe(l.key, call.output, call.output >= l.MaxTokens, l.now)
 	return nil
 }
+
+// TokenShare is how much of what another let through in tokens.
+func (r Result) TokenShare(of Result) float64 { return float64(r.Tokens) / float64(of.Tokens) }
+
+// RequestShare is the same in requests.
+func (r Result) RequestShare(of Result) float64 { return float64(r.Requests) / float64(of.Requests) }

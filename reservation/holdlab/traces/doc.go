@@ -1,7 +1,7 @@
-// Package data makes test inputs that are too large or not ours to keep in the
-// repository.
+// Package traces makes traces of model calls, where the published ones are not at
+// hand: they are too large, and not ours, to keep in the repository.
 //
-// [Trace] writes a trace of LLM requests in the form of the Azure LLM inference
+// [Generate] writes a trace of LLM requests in the form of the Azure LLM inference
 // traces of 2023 (https://github.com/Azure/AzurePublicDataset, CC BY 4.0; Patel
 // et al., "Splitwise: Efficient Generative LLM Inference Using Phase Splitting",
 // ISCA 2024). The time between requests, the tokens that a request reads and
@@ -9,4 +9,4 @@
 // of the published traces, with straight lines between them. What a generated
 // trace does not have is what no single column shows: that long prompts and
 // bursts come together.
-package data
+package traces

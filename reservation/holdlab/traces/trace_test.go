@@ -1,4 +1,4 @@
-package data
+package traces
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ func quantilesOf(values []int64) Quantiles {
 func generate(t *testing.T, shape Shape, seed uint64, requests int) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Trace(&b, shape, seed, requests); err != nil {
+	if err := Generate(&b, shape, seed, requests); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -1,4 +1,4 @@
-package data
+package traces
 
 // levels are the probabilities at which Quantiles are taken.
 var levels = [...]float64{0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1}

@@ -1,4 +1,4 @@
-package data
+package traces
 
 import (
 	"bufio"
@@ -11,9 +11,9 @@ import (
 // first is when generated traces begin: with the published ones.
 var first = time.Date(2023, 11, 16, 18, 15, 46, 0, time.UTC)
 
-// Trace writes a trace of so many requests. The same seed writes the same bytes.
+// Generate writes a trace of so many requests. The same seed writes the same bytes.
 // Like the published files its lines end in CRLF.
-func Trace(out io.Writer, shape Shape, seed uint64, requests int) error {
+func Generate(out io.Writer, shape Shape, seed uint64, requests int) error {
 	rng := rand.New(rand.NewPCG(seed, 0x7472616365))
 	w := bufio.NewWriter(out)
 	fmt.Fprint(w, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n")
