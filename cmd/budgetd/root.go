@@ -66,6 +66,7 @@ func newRootCommand(s streams) *cobra.Command {
 		&cobra.Group{ID: "broker", Title: "Run a broker:"},
 		&cobra.Group{ID: "call", Title: "Ask a broker:"},
 		&cobra.Group{ID: "manage", Title: "Manage plans, accounts, keys, grants and prices:"},
+		&cobra.Group{ID: "choose", Title: "Choose limits:"},
 		&cobra.Group{ID: "operate", Title: "Look after the books:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
@@ -77,6 +78,7 @@ func newRootCommand(s streams) *cobra.Command {
 	add("broker", newServeCommand(s), newProxyCommand(s), newMigrateCommand(s), newConfigCommand(s))
 	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newUsageCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
 	add("manage", newApplyCommand(s), newPolicyCommand(s), newAccountCommand(s), newKeyCommand(s), newGrantCommand(s), newPricesCommand(s))
+	add("choose", newSimulateCommand(s))
 	add("operate", newAuditCommand(s), newReservationCommand(s), newAdjustCommand(s), newAlertsCommand(s))
 	return root
 }

@@ -1,0 +1,55 @@
+package simulate
+
+import "fmt"
+
+// Options are what a simulation depends on.
+type Options struct {
+	Seed uint64 // of all traffic: the same seed gives the same figures
+
+	// Traces is a folder with code.csv and conv.csv of the Azure LLM inference
+	// traces of 2023; "": they are generated in their shape.
+	Traces string
+}
+
+// Scenario is one thing to be shown.
+type Scenario struct {
+	Name  string
+	Title string
+	Help  string // what is shown, for people
+	Show  func(Options) (*Report, error)
+}
+
+// Scenarios are all of them, in the order in which they are shown.
+func Scenarios() []Scenario {
+	return []Scenario{
+		{
+			"race", "Check-then-act against one atomic step",
+			`One limit of 100 a second in a store that is a round trip away. Whoever reads
+the count and writes one more a round trip later overwrites what others wrote
+meanwhile. The engine asks and counts in one step.`, runRaces,
+		},
+		{
+			"naive", "Four failures of a naive limiter",
+			`A count of ten in ten seconds for each client, as one writes it first: at the
+boundary of two spans, on four servers, behind a proxy, and in a shared store
+that is read and then written. Beside it the engine, asked the same.`, runNaive,
+		},
+		{
+			"holds", "What each way of holding lets through",
+			`Traces of model calls are replayed through the engine with each way of holding
+tokens until a call's use is known, beside an oracle that knows it before.
+--traces names a folder with code.csv and conv.csv, as Azure publishes them;
+without it traces of their shape are generated.`, runHolds,
+		},
+	}
+}
+
+// Run runs the scenario.
+func (s Scenario) Run(o Options) (*Report, error) {
+	r, err := s.Show(o)
+	if err != nil {
+		return nil, fmt.Errorf("simulate %s: %w", s.Name, err)
+	}
+	r.Scenario, r.Title, r.Seed = s.Name, s.Title, o.Seed
+	return r, nil
+}
