@@ -57,6 +57,9 @@ func (e *TooLargeError) Unwrap() error { return ErrTooLarge }
 type UnknownModelError struct {
 	Provider string // as asked, or ""
 	Model    string // as asked
+	// Near is a model of the provider whose name is spelled much alike, and
+	// Elsewhere a provider that has the model; "" for none.
+	Near, Elsewhere string
 }
 
 func (e *UnknownModelError) Error() string {
@@ -64,8 +67,15 @@ func (e *UnknownModelError) Error() string {
 	if e.Provider != "" {
 		at = fmt.Sprintf(" of provider %q", e.Provider)
 	}
-	return fmt.Sprintf("model: no price is known for %q%s; check the name, add the model to the price overrides, or configure a ceiling price for unknown models",
-		e.Model, at)
+	meant := ""
+	switch {
+	case e.Near != "":
+		meant = fmt.Sprintf("did you mean %q? ", e.Near)
+	case e.Elsewhere != "":
+		meant = fmt.Sprintf("the provider %q has a model of that name. ", e.Elsewhere)
+	}
+	return fmt.Sprintf("model: no price is known for %q%s; %scheck the name, add its price (budgetd prices set, or a file of prices), or configure a ceiling price for unknown models",
+		e.Model, at, meant)
 }
 
 // Unwrap returns [ErrUnknownModel].

@@ -46,7 +46,7 @@ func (e *Estimator) ModelAt(provider, model string, at time.Time) (Model, error)
 	}
 	e.metrics.unknown.Inc()
 	if e.unknown == nil {
-		return Model{}, &UnknownModelError{Provider: provider, Model: model}
+		return Model{}, e.unknownModel(c, provider, model, at)
 	}
 	price := Price{
 		Model: model, Version: c.version,

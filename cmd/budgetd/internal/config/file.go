@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/budgetd/budgetd/internal/spelling"
 )
 
 // maxFileBytes bounds the file.
@@ -123,37 +125,15 @@ func scalar(node ast.Node) (string, error) {
 
 // didYouMean names the setting that is closest, if one is close.
 func (t table[C]) didYouMean(name string) string {
-	best, distance := "", 3
-	for _, s := range t.settings {
-		if d := edits(name, s.Name, distance); d < distance {
-			best, distance = s.Name, d
-		}
-	}
-	if best == "" {
-		return "; docs/configuration.md lists them"
-	}
-	return "; did you mean " + best + "?"
-}
-
-// edits is the Levenshtein distance of two short texts.
-func edits(a, b string, most int) int {
-	if len(a) > 64 || len(a)-len(b) > most || len(b)-len(a) > most {
-		return most
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost = 1 + min(diagonal, row[j], row[j-1])
+	names := func(yield func(string) bool) {
+		for i := range t.settings {
+			if !yield(t.settings[i].Name) {
+				return
 			}
-			diagonal, row[j] = row[j], cost
 		}
 	}
-	return row[len(b)]
+	if best := spelling.Nearest(name, names, 2); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	return "; docs/configuration.md lists them"
 }
