@@ -64,6 +64,11 @@ type Estimate struct {
 	MaxOutputTokens quota.Tokens // ceiling of one choice
 	N               int          // choices
 
+	// Unbounded is the field in which the call could have stated how much output it
+	// lets the model generate, and did not: MaxOutputTokens is then the most that the
+	// model generates. "" where it did, and where there is no output.
+	Unbounded string
+
 	Lines []Line        // what Cost is made of: the ceilings by the class that each is priced as
 	Cost  quota.NanoUSD // worst case for the ceilings of Input and Output at Price, rounded up once
 

@@ -313,9 +313,9 @@ func (e *Estimate) output(call Call, model Model, t *tally) error {
 	case t.maxOutput != nil:
 		e.MaxOutputTokens = *t.maxOutput
 	case model.MaxOutput > 0:
-		e.MaxOutputTokens = model.MaxOutput
+		e.MaxOutputTokens, e.Unbounded = model.MaxOutput, outputField(call, model)
 	default:
-		return invalid("max_output_tokens", "is required: the catalogue knows no output maximum for %.64q", model.ID)
+		return invalid("max_output_tokens", "is required, or %s: the catalogue knows no output maximum for %.64q", outputField(call, model), model.ID)
 	}
 	if choices > 1 && int64(e.MaxOutputTokens) > int64(quota.MaxAmount)/choices {
 		return invalid("max_output_tokens", "%d for each of %d choices is above %d in all", int64(e.MaxOutputTokens), choices, int64(quota.MaxAmount))

@@ -2,6 +2,7 @@ package estimator
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"strings"
@@ -31,6 +32,30 @@ func requestLayout(provider string) (answer.Layout, error) {
 		return "", err
 	}
 	return answer.OpenAI, nil
+}
+
+// outputField is where a call bounds its output, as its provider names it in
+// bodies of this kind.
+func outputField(call Call, model Model) string {
+	if call.ProviderRequest == nil {
+		return "max_output_tokens"
+	}
+	layout, err := requestLayout(cmp.Or(call.Provider, model.Provider))
+	switch {
+	case err != nil:
+		return "max_output_tokens"
+	case layout == answer.Anthropic:
+		return "max_tokens"
+	case layout == answer.Gemini:
+		return "generationConfig.maxOutputTokens"
+	case layout == answer.Bedrock:
+		return "inferenceConfig.maxTokens"
+	case call.ProviderRequest["messages"] != nil:
+		return "max_completion_tokens"
+	case call.ProviderRequest["input"] != nil || call.ProviderRequest["instructions"] != nil:
+		return "max_output_tokens" // a response
+	}
+	return "max_tokens" // a completion
 }
 
 // MaxRequestBytes bounds the raw JSON that ParseJSON reads: 64 MiB, above the

@@ -149,6 +149,12 @@ type RefusedLimit struct {
 	RetryAt   time.Time     // zero: waiting does not help
 	ResetsAt  time.Time     // as Level.ResetsAt
 	Now       time.Time     // the engine's clock, from which RetryAt was computed
+
+	// Unbounded is the field in which the call could have bounded its output and did
+	// not, so that Output, all that the model may generate, counted; "" when that is
+	// not so, or says nothing of the limit.
+	Unbounded string
+	Output    quota.Tokens
 }
 
 // Retryable says whether the same ask can pass later.

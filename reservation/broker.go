@@ -469,6 +469,10 @@ func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 		Asked: answer.Refusal.Asked, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
 		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
 	}
+	byOutput := slices.ContainsFunc(w.slopes, func(s meterSlope) bool { return s.Meter == h.Meter })
+	if byOutput && w.least == nil && w.estimate.Unbounded != "" {
+		refused.Unbounded, refused.Output = w.estimate.Unbounded, w.estimate.Output.Ceiling
+	}
 	if answer.Refusal.Hold < len(answer.Levels) {
 		level := answer.Levels[answer.Refusal.Hold]
 		refused.ResetsAt = level.ResetsAt

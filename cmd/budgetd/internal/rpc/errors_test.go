@@ -203,6 +203,27 @@ func TestRefusalHeaders(t *testing.T) {
 	})
 	tooMuch.want(t, http.StatusTooManyRequests, "resource_exhausted", "asked 10001, and it never holds more than 10000; waiting does not help, ask for less")
 
+	// What holds so much is the model's maximum, where a call states no bound.
+	for body, field := range map[string]string{
+		`"model":"gpt-4o-mini","prompt":"Hi"`: "max_output_tokens",
+		`"provider":"openai","providerRequest":{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hi"}]}`:                                             "max_completion_tokens",
+		`"provider":"openai","providerRequest":{"model":"gpt-4o-mini","input":"Hi"}`:                                                                            "max_output_tokens",
+		`"provider":"gemini","providerRequest":{"model":"gemini-2.5-flash","contents":[{"parts":[{"text":"Hi"}]}]}`:                                             "generationConfig.maxOutputTokens",
+		`"provider":"bedrock","providerRequest":{"modelId":"anthropic.claude-sonnet-4-5-20250929-v1:0","messages":[{"role":"user","content":[{"text":"Hi"}]}]}`: "inferenceConfig.maxTokens",
+	} {
+		a := s.post(t, "demo", "Reserve", `{"llm":{`+body+`}}`)
+		a.want(t, http.StatusTooManyRequests, "resource_exhausted", "the call states no bound of its output, so that all ")
+		a.want(t, http.StatusTooManyRequests, "resource_exhausted", "tokens that the model can write are asked for: set "+field)
+	}
+	bounded := s.post(t, "demo", "Reserve", `{"llm":{"model":"gpt-4o-mini","prompt":"Hi","maxOutputTokens":16384}}`)
+	if bounded.want(t, http.StatusTooManyRequests, "resource_exhausted", "waiting does not help"); strings.Contains(bounded.body, "no bound") {
+		t.Errorf("a call with a bound: %s", bounded.body)
+	}
+	stated := s.post(t, "demo", "Reserve", `{"llm":{"model":"gpt-4o-mini","prompt":"Hi"},"amounts":{"tokens":10001}}`)
+	if strings.Contains(stated.body, "no bound") {
+		t.Errorf("a call with an amount of its own: %s", stated.body)
+	}
+
 	for range 3 {
 		s.ok(t, "demo", "Reserve", `{"labels":{"route":"slow"},"lease":"30s"}`)
 	}

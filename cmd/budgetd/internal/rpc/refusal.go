@@ -64,7 +64,19 @@ func (s *service) refused(account string, refusal *reservation.RefusedLimit) *co
 //
 //	limit tokens (account demo): asked 7000, 6000 left of 10000; retry in 6.0 s
 //	limit spend (account demo): asked $1.00, $0.20 left of $100.00; resets at 2026-04-01T00:00:00Z
+//
+// and of a call that does not say how long its answer may get
+//
+//	...; the call states no bound of its output, so that all 16384 tokens that the model can write are asked for: set max_completion_tokens
 func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool) string {
+	text := limitText(account, refusal, tooLong)
+	if refusal.Unbounded != "" {
+		text += fmt.Sprintf("; the call states no bound of its output, so that all %d tokens that the model can write are asked for: set %s", int64(refusal.Output), refusal.Unbounded)
+	}
+	return text
+}
+
+func limitText(account string, refusal *reservation.RefusedLimit, tooLong bool) string {
 	whose := "account " + account
 	if refusal.Pool != "" {
 		whose = "pool " + refusal.Pool
