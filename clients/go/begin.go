@@ -51,3 +51,19 @@ func (r *Running) End(ctx context.Context, usage Usage) (*budgetv1.RefundRespons
 	}
 	return r.client.refundNow(ctx, r.ID, usage)
 }
+
+// EndInBackground is End for a caller that has somebody else to answer. It returns
+// at once, unless 256 of them are under way already, or the Client is closed: then
+// it ends first. ended, if it is not nil, is called with End's results.
+// [Client.Close] waits for it.
+func (r *Running) EndInBackground(ctx context.Context, usage Usage, ended func(*budgetv1.RefundResponse, error)) {
+	end := func() {
+		response, err := r.End(ctx, usage)
+		if ended != nil {
+			ended(response, err)
+		}
+	}
+	if !r.client.background.begin(end) {
+		end()
+	}
+}

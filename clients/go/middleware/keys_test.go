@@ -93,6 +93,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 		"WithRequest":     middleware.WithRequest(nil),
 		"WithRefuse":      middleware.WithRefuse(nil),
 		"WithLogger":      middleware.WithLogger(nil),
+		"settle wait":     middleware.WithSettleWait(-1),
 	} {
 		if _, err := middleware.New(client, option); err == nil || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

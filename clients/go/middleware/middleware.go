@@ -5,10 +5,12 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
 // middleware is what New makes.
@@ -58,17 +60,30 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, call)))
 }
 
-// end refunds a call.
+// end refunds a call, and waits for it as long as the answer may wait.
 func (m *middleware) end(r *http.Request, call *guarded) {
-	_, err := call.running.End(r.Context(), call.end())
-	if connect.CodeOf(err) == connect.CodeInvalidArgument {
-		// The handler's usage is out of bounds: nobody knows then what was used.
-		m.options.logger.ErrorContext(r.Context(), "the usage that a handler set is refused; the call counts as it was held", "error", err)
-		_, err = call.running.End(r.Context(), budget.Usage{})
+	ctx := context.WithoutCancel(r.Context())
+	ended := make(chan struct{})
+	call.running.EndInBackground(ctx, call.end(), func(_ *budgetv1.RefundResponse, err error) {
+		defer close(ended)
+		if connect.CodeOf(err) == connect.CodeInvalidArgument {
+			// The handler's usage is out of bounds: nobody knows then what was used.
+			m.options.logger.ErrorContext(ctx, "the usage that a handler set is refused; the call counts as it was held", "error", err)
+			_, err = call.running.End(ctx, budget.Usage{})
+		}
+		var failed *budget.RefundError
+		if err != nil && !(errors.As(err, &failed) && failed.Kept) {
+			m.options.logger.ErrorContext(ctx, "the refund of a call was not delivered", "error", err)
+		}
+	})
+	if m.options.settleWait == 0 {
+		return
 	}
-	var failed *budget.RefundError
-	if err != nil && !(errors.As(err, &failed) && failed.Kept) {
-		m.options.logger.ErrorContext(r.Context(), "the refund of a call was not delivered", "error", err)
+	enough := time.NewTimer(m.options.settleWait)
+	defer enough.Stop()
+	select {
+	case <-ended:
+	case <-enough.C:
 	}
 }
 

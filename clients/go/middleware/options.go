@@ -2,8 +2,10 @@ package middleware
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	budget "github.com/budgetd/budgetd/clients/go"
 )
@@ -12,6 +14,7 @@ import (
 const (
 	DefaultKeyHeader   = "X-Api-Key"
 	DefaultClientLabel = "client"
+	DefaultSettleWait  = 50 * time.Millisecond
 )
 
 type options struct {
@@ -21,6 +24,7 @@ type options struct {
 	trusted     []string
 	request     func(*http.Request) budget.Request
 	refuse      func(http.ResponseWriter, *http.Request, error)
+	settleWait  time.Duration
 	logger      *slog.Logger
 }
 
@@ -30,6 +34,7 @@ func defaults() options {
 		clientLabel: DefaultClientLabel,
 		request:     func(*http.Request) budget.Request { return budget.Request{} },
 		refuse:      refuseJSON,
+		settleWait:  DefaultSettleWait,
 		logger:      slog.Default(),
 	}
 }
@@ -84,6 +89,14 @@ func WithRefuse(refuse func(w http.ResponseWriter, r *http.Request, err error)) 
 	return func(o *options) { o.refuse = refuse }
 }
 
+// WithSettleWait bounds how long the end of an answer waits for the broker to have
+// the Refund, so that a client's next call finds the slot free that this one had:
+// [DefaultSettleWait] unless given. After that the Refund goes on in the background;
+// with 0 it always does. Call [budget.Client.Close] after the server's Shutdown.
+func WithSettleWait(d time.Duration) Option {
+	return func(o *options) { o.settleWait = d }
+}
+
 // WithLogger sets where faults are logged: slog.Default unless given.
 func WithLogger(logger *slog.Logger) Option {
 	return func(o *options) { o.logger = logger }
@@ -97,6 +110,8 @@ func (o *options) check() error {
 		return errors.New("WithRequest has no function")
 	case o.refuse == nil:
 		return errors.New("WithRefuse has no function")
+	case o.settleWait < 0:
+		return fmt.Errorf("settle wait %v: want 0 or more", o.settleWait)
 	case o.logger == nil:
 		return errors.New("WithLogger has no logger")
 	}
