@@ -59,13 +59,17 @@ func (t *Transport) begin(request *http.Request, running *budget.Running, endpoi
 	return &call{transport: t, request: request, running: running, endpoint: endpoint, model: model, settled: make(chan struct{})}
 }
 
-// neverAnswered ends a call without an answer, by the rule of [budget.Client.Do]:
-// an error means that the call was not made, unless the caller's context had
-// ended or the base panicked, and then nobody knows. A connection that was never
-// made has used nothing either way.
-func (c *call) neverAnswered(err error, neverConnected bool) {
+// neverAnswered ends a call without an answer. When its request went out whole the
+// provider may have worked, and nobody knows what was used; when it did not, the call
+// was not made. A base that does not tell how far it came is believed that an error
+// means so too, as by [budget.Client.Do], unless the caller's context had ended.
+func (c *call) neverAnswered(err error, sent *sending) {
+	made := err == nil || c.request.Context().Err() != nil // err is nil when the base panicked
+	if sent.begun.Load() {
+		made = sent.whole(err)
+	}
 	usage := budget.Usage{}
-	if neverConnected || err != nil && c.request.Context().Err() == nil {
+	if !made {
 		usage = budget.Unused()
 	}
 	c.end(usage)

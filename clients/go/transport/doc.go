@@ -22,7 +22,7 @@
 //   - the provider told the usage: that;
 //   - a stream was cut before: the input that was told, else the one that was
 //     expected, and the text that was seen;
-//   - the provider refused, or was not reached: nothing;
-//   - a plain answer was cut, told no usage, or never came because the caller's
-//     context ended: nobody knows, so everything that was held.
+//   - the provider refused, was not reached, or did not get the request whole: nothing;
+//   - a plain answer was cut, told no usage, or never came: nobody knows, so
+//     everything that was held.
 package transport

@@ -8,10 +8,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	budget "github.com/budgetd/budgetd/clients/go"
@@ -171,16 +169,12 @@ func (t *Transport) ask(request *http.Request, asked *asked) (*budget.Client, bu
 // send sends the call on and follows its answer.
 func (c *call) send(key heldKey, asked *asked, layout answer.Layout) (response *http.Response, err error) {
 	t := c.transport
-	var begun, connected atomic.Bool
-	ctx := httptrace.WithClientTrace(c.request.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { begun.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
-	})
-	outbound, asksUsage := c.outbound(ctx, asked)
+	var sent sending
+	outbound, asksUsage := c.outbound(sent.follow(c.request), asked)
 	answered := false
 	defer func() {
 		if !answered { // failed or panicked
-			c.neverAnswered(err, begun.Load() && !connected.Load())
+			c.neverAnswered(err, &sent)
 		}
 	}()
 	if response, err = t.base.RoundTrip(outbound); err != nil {
