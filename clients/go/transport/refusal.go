@@ -48,6 +48,7 @@ const (
 	FaultNotFound                         // there is nothing at this path
 	FaultUpstream                         // the provider could not be reached; try again
 	FaultUpstreamTimeout                  // the provider did not answer in time; try again
+	FaultRequestTimeout                   // the request did not arrive in time; try again
 	numberOfFaults
 )
 
@@ -76,6 +77,7 @@ var shapes = [numberOfFaults]shape{
 	FaultNotFound:        {http.StatusNotFound, "invalid_request_error", "", "not_found_error", "NOT_FOUND", "ResourceNotFoundException", 0, false},
 	FaultUpstream:        {http.StatusBadGateway, "server_error", "", "api_error", "UNAVAILABLE", "ServiceUnavailableException", 0, true},
 	FaultUpstreamTimeout: {http.StatusGatewayTimeout, "server_error", "", "api_error", "DEADLINE_EXCEEDED", "ModelTimeoutException", 0, true},
+	FaultRequestTimeout:  {http.StatusRequestTimeout, "invalid_request_error", "request_timeout", "timeout_error", "DEADLINE_EXCEEDED", "ServiceUnavailableException", http.StatusServiceUnavailable, true},
 }
 
 // Answer is the fault as an answer to a request, in the shape of a layout.

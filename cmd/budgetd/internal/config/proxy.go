@@ -27,6 +27,9 @@ type Proxy struct {
 
 	Broker         string // http://host:port
 	BrokerDeadline time.Duration
+	WhenDown       string // "closed", "open" or "local": calls while no broker answers
+	LocalRate      int    // requests a second, of "local"
+	LocalBurst     int    // requests at once, likewise
 	BudgetKey      Secret // of callers that bring none; not set: they are refused
 
 	Upstreams    map[string]*url.URL // by the provider's name
@@ -34,6 +37,7 @@ type Proxy struct {
 
 	MaxRequestBytes  int // bytes
 	MaxInFlight      int // calls
+	UploadTimeout    time.Duration
 	FirstByteTimeout time.Duration
 
 	LogLevel      slog.Level
@@ -45,6 +49,8 @@ type Proxy struct {
 const (
 	maxUpstreams                             = 32
 	minFirstByteTimeout, maxFirstByteTimeout = time.Second, time.Hour
+	minUploadTimeout, maxUploadTimeout       = time.Second, time.Hour
+	maxLocal                                 = 1_000_000
 )
 
 // standardUpstreams are the providers that are known without being named.
@@ -80,6 +86,11 @@ func LoadProxy(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Proxy,
 	}
 	if c.BudgetKey.IsSet() && !IsLoopback(c.Listen) {
 		fault("budget_key", "", "is for callers that bring no key, and listen is not loopback: anybody who reaches it could spend; use 127.0.0.1, or leave budget_key out")
+	}
+	for _, name := range []string{"local_rate", "local_burst"} {
+		if _, stated := sources[name]; stated && c.WhenDown != "local" {
+			fault(name, "", "is for when_down: local, and when_down is "+c.WhenDown+"; set that too, or leave this out")
+		}
 	}
 	for name := range c.ProviderKeys {
 		if c.Upstreams[name] == nil {
@@ -149,10 +160,40 @@ var proxySettings = []SettingOf[Proxy]{
 	{
 		Name: "broker_deadline", Type: "duration", Bound: "10ms to 1m",
 		Usage:    "longest `time` that one question to the broker may take",
-		Doc:      "How long one question to the broker may take. A call whose Reserve has no answer by then is refused with 503, in the provider's form: it is not sent without a budget.",
+		Doc:      "How long one question to the broker may take. What becomes of a call whose Reserve has no answer by then, when_down says.",
 		standard: fixed("1s"),
 		set:      duration(func(c *Proxy) *time.Duration { return &c.BrokerDeadline }, 10*time.Millisecond, time.Minute),
 		get:      func(c *Proxy) string { return shortDuration(c.BrokerDeadline) },
+	},
+	{
+		Name: "when_down", Type: "choice", Bound: "closed, open or local",
+		Usage:    "`rule` for calls while no broker answers: closed, open or local",
+		Doc:      "What becomes of calls while no broker answers, or it can't reach its stores. closed refuses them with 503, in the provider's form. open sends them on without a budget. local sends on as many as a bucket of this proxy allows, of all callers together (local_rate, local_burst), and refuses the others with 429. What such calls use is in no ledger. open and local are for keys that the broker has known since this proxy started, and for budget_key: another is refused.",
+		standard: fixed("closed"),
+		set: func(c *Proxy, v string) error {
+			c.WhenDown = v
+			if v != "closed" && v != "open" && v != "local" {
+				return errors.New("is no rule; use closed, open or local")
+			}
+			return nil
+		},
+		get: func(c *Proxy) string { return c.WhenDown },
+	},
+	{
+		Name: "local_rate", Type: "number", Bound: "1 to 1000000; with when_down: local",
+		Usage:    "requests a second while no broker answers, a `number`",
+		Doc:      "How many requests a second when_down: local sends on.",
+		standard: fixed("10"),
+		set:      number(func(c *Proxy) *int { return &c.LocalRate }, 1, maxLocal),
+		get:      func(c *Proxy) string { return strconv.Itoa(c.LocalRate) },
+	},
+	{
+		Name: "local_burst", Type: "number", Bound: "1 to 1000000; with when_down: local",
+		Usage:    "requests at once while no broker answers, a `number`",
+		Doc:      "How many requests when_down: local sends on at once, after a pause.",
+		standard: fixed("20"),
+		set:      number(func(c *Proxy) *int { return &c.LocalBurst }, 1, maxLocal),
+		get:      func(c *Proxy) string { return strconv.Itoa(c.LocalBurst) },
 	},
 	{
 		Name: "budget_key", Type: "text", Secret: true, Bound: "an API key of the broker, or empty; only on a loopback address",
@@ -204,10 +245,18 @@ var proxySettings = []SettingOf[Proxy]{
 	{
 		Name: "max_in_flight", Type: "number", Bound: "16 to 1000000",
 		Usage:    "calls under way before more are turned away, a `number`",
-		Doc:      "How many calls may be under way at once. Beyond it calls are refused with 503 at once.",
+		Doc:      "How many calls may be under way at once, those whose body is still coming included. Beyond it calls are refused with 503 and Retry-After at once.",
 		standard: fixed("4096"),
 		set:      number(func(c *Proxy) *int { return &c.MaxInFlight }, minMaxInFlight, maxMaxInFlight),
 		get:      func(c *Proxy) string { return strconv.Itoa(c.MaxInFlight) },
+	},
+	{
+		Name: "upload_timeout", Type: "duration", Bound: "1s to 1h",
+		Usage:    "longest `time` that a call's body may take to arrive",
+		Doc:      "How long the body of a call may take to arrive. After it, and where no byte comes for 30 seconds, the call is refused with 408.",
+		standard: fixed("5m"),
+		set:      duration(func(c *Proxy) *time.Duration { return &c.UploadTimeout }, minUploadTimeout, maxUploadTimeout),
+		get:      func(c *Proxy) string { return shortDuration(c.UploadTimeout) },
 	},
 	{
 		Name: "first_byte_timeout", Type: "duration", Bound: "1s to 1h",

@@ -2,12 +2,9 @@ package proxy
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
-	"sync"
 
 	"connectrpc.com/connect"
 
@@ -30,6 +27,7 @@ type call struct {
 	route  route
 	free   bool // not to be reserved
 	caller transport.Caller
+	upload *upload
 }
 
 type callKey struct{}
@@ -62,57 +60,29 @@ func labelsOf(text string) (map[string]string, error) {
 	return labels, nil
 }
 
-// maxClients bounds how many keys are remembered.
-const maxClients = 4096
-
-// clients has one client of the broker for each budget key that calls, all on
-// the same connections.
-type clients struct {
-	broker string
-	http   *http.Client
-
-	mu    sync.Mutex
-	byKey map[[sha256.Size]byte]*budget.Client // by the key's hash
-}
-
-func (c *clients) of(key string) (*budget.Client, error) {
-	hash := sha256.Sum256([]byte(key))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if client := c.byKey[hash]; client != nil {
-		return client, nil
-	}
-	client, err := budget.New(c.broker, key, budget.WithHTTPClient(c.http))
-	if err != nil {
-		return nil, err
-	}
-	if len(c.byKey) >= maxClients {
-		for other := range c.byKey { // any: calls under way keep theirs
-			delete(c.byKey, other)
-			break
-		}
-	}
-	if c.byKey == nil {
-		c.byKey = map[[sha256.Size]byte]*budget.Client{}
-	}
-	c.byKey[hash] = client
-	return client, nil
-}
-
 var errUnknownKey = errors.New("the broker does not know the key")
 
 // known asks the broker whether it knows the key of a client. It fails with
-// errUnknownKey, or because the broker does not answer.
-func known(ctx context.Context, client *budget.Client) error {
+// errUnknownKey, or because the broker does not answer, where when_down refuses.
+func (c *clients) known(ctx context.Context, client *budget.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, c.deadline)
+	defer cancel()
 	_, err := client.Service().GetQuota(ctx, connect.NewRequest(&budgetv1.GetQuotaRequest{}))
-	if err == nil {
-		return nil
-	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated:
+		c.learn(client, false)
 		return errUnknownKey
 	case connect.CodeInvalidArgument, connect.CodePermissionDenied, connect.CodeNotFound:
-		return nil // it wants to be asked otherwise, as for a key of several accounts
+		// It wants to be asked otherwise, as for a key of several accounts.
+	default:
+		switch {
+		case err == nil:
+		case c.follows(client):
+			return nil
+		default:
+			return err
+		}
 	}
-	return err
+	c.learn(client, true)
+	return nil
 }

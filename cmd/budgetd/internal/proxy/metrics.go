@@ -1,10 +1,6 @@
 package proxy
 
 import (
-	"net/http"
-	"strconv"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -14,7 +10,12 @@ type metrics struct {
 	calls     *prometheus.CounterVec
 	inFlight  prometheus.Gauge
 	firstByte *prometheus.HistogramVec
+	kept      prometheus.Counter
 	lost      prometheus.Counter
+
+	brokerUp   prometheus.Gauge
+	unanswered prometheus.Counter
+	unbudgeted prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -29,54 +30,27 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "budgetd_proxy_first_byte_seconds", Help: "Time from a call's header to the first byte of its answer, by upstream.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, []string{"upstream"}),
+		kept: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "budgetd_proxy_refunds_kept_total", Help: "Refunds that no broker took at once, kept and tried again.",
+		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "budgetd_proxy_refunds_lost_total", Help: "Refunds that the broker could not be told.",
+			Name: "budgetd_proxy_refunds_lost_total", Help: "Refunds that the broker could not be told, and that are not tried any more.",
+		}),
+		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "budgetd_proxy_broker_up", Help: "1: the broker answers, or was not asked yet. 0: it did not answer three questions in a row.",
+		}),
+		unanswered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "budgetd_proxy_broker_unanswered_total", Help: "Questions to the broker that it did not answer.",
+		}),
+		unbudgeted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "budgetd_proxy_calls_unbudgeted_total", Help: "Calls that went on without a broker, by when_down. What they used is in no ledger.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.inFlight, m.firstByte, m.lost} {
+	m.brokerUp.Set(1)
+	for _, c := range []prometheus.Collector{m.calls, m.inFlight, m.firstByte, m.kept, m.lost, m.brokerUp, m.unanswered, m.unbudgeted} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
-}
-
-// watched is an answer whose status and first byte are counted.
-type watched struct {
-	http.ResponseWriter
-	metrics  *metrics
-	began    time.Time
-	upstream string
-	status   int
-}
-
-// Unwrap lets net/http flush and set deadlines.
-func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// WriteHeader counts the first byte.
-func (w *watched) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
-		w.status = status
-		w.metrics.firstByte.WithLabelValues(w.upstream).Observe(time.Since(w.began).Seconds())
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write writes the header first, if it was not.
-func (w *watched) Write(data []byte) (int, error) {
-	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
-	}
-	// A caller that does not read must not hold a stream for ever.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
-	return w.ResponseWriter.Write(data)
-}
-
-// end counts the call; one that was cut off before it had a status is none.
-func (w *watched) end() {
-	status := "none"
-	if w.status != 0 {
-		status = strconv.Itoa(w.status)
-	}
-	w.metrics.calls.WithLabelValues(w.upstream, status).Inc()
 }

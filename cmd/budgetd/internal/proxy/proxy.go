@@ -13,8 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	budget "github.com/budgetd/budgetd/clients/go"
 	"github.com/budgetd/budgetd/clients/go/transport"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/estimator/answer"
@@ -23,6 +25,10 @@ import (
 const (
 	// writeTimeout bounds one write to a caller that does not read.
 	writeTimeout = time.Minute
+	// uploadStall bounds the wait for the next bytes of a body.
+	uploadStall = 30 * time.Second
+	// lingering is how long a refused call may go on sending its body.
+	lingering = time.Second
 	// idleConnections to one upstream, and to the broker, are kept open.
 	idleConnections = 256
 	// maxHeaderBytes bounds the header of an upstream's answer.
@@ -35,12 +41,22 @@ type Proxy struct {
 	log      *slog.Logger
 	metrics  *metrics
 	clients  *clients
+	watch    *brokerWatch
 	base     *http.Transport
 	budgeted *transport.Transport
 	reverse  *httputil.ReverseProxy
 
+	bounds   bounds
 	inFlight atomic.Int64
 	running  sync.WaitGroup
+}
+
+// bounds are on callers that stall, and on the end. Tests have shorter ones.
+type bounds struct {
+	write   time.Duration // of one write
+	stall   time.Duration // of one read of a body
+	linger  time.Duration // of what a refused call still sends of its body
+	refunds time.Duration // of all Refunds after the last call has ended
 }
 
 // New returns a proxy with its metrics registered. It connects to nothing yet.
@@ -55,9 +71,18 @@ func New(c config.Proxy, registerer prometheus.Registerer, log *slog.Logger) (*P
 		t.MaxResponseHeaderBytes = maxHeaderBytes
 		return t
 	}
-	p := &Proxy{config: c, log: log, metrics: m, base: connections()}
+	p := &Proxy{config: c, log: log, metrics: m, base: connections(), bounds: bounds{write: writeTimeout, stall: uploadStall, linger: lingering, refunds: refundGrace}}
 	p.base.ResponseHeaderTimeout = c.FirstByteTimeout
-	p.clients = &clients{broker: c.Broker, http: &http.Client{Transport: connections(), Timeout: c.BrokerDeadline}}
+	rule, err := ruleOf(c)
+	if err != nil {
+		return nil, err
+	}
+	p.watch = &brokerWatch{next: connections(), metrics: m, log: log, now: time.Now}
+	p.clients = &clients{
+		broker: c.Broker, deadline: c.BrokerDeadline, whenDown: rule, own: c.BudgetKey.Reveal(),
+		http: &http.Client{Transport: p.watch}, lost: p.lost,
+	}
+	p.clients.open()
 	p.budgeted = p.newTransport()
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
@@ -83,12 +108,26 @@ func (p *Proxy) newTransport() *transport.Transport {
 	)
 }
 
-// settled says when the broker could not be told what a call used.
+// settled says when the broker refused to be told what a call used. Refunds that
+// are kept are no loss yet, and of those that no broker took [Proxy.lost] hears.
 func (p *Proxy) settled(s transport.Settled) {
-	if s.Err != nil {
+	var failed *budget.RefundError
+	switch code := connect.CodeOf(s.Err); {
+	case s.Err == nil && s.Reservation == "":
+		p.metrics.unbudgeted.Inc() // by when_down
+	case s.Err == nil:
+	case errors.As(s.Err, &failed) && failed.Kept:
+		p.metrics.kept.Inc()
+	case code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded:
 		p.metrics.lost.Inc()
-		p.log.Warn("a refund was not delivered: what was held is charged or given back when its lease ends", "provider", s.Provider, "model", s.Model, "error", s.Err)
+		p.log.Warn("the broker refused a refund: what was held is charged or given back when its lease ends", "provider", s.Provider, "model", s.Model, "error", s.Err)
 	}
+}
+
+// lost is told of each Refund that is not tried any more.
+func (p *Proxy) lost(l budget.LostRefund) {
+	p.metrics.lost.Inc()
+	p.log.Warn("a refund is lost: what was held is charged or given back when its lease ends", "error", l.Err)
 }
 
 // endpoints are the calls of upstreams that have names of their own and speak
@@ -118,7 +157,21 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	if callOf(r.Context()).free {
 		return p.base.RoundTrip(r)
 	}
-	return p.budgeted.RoundTrip(r)
+	a, err := p.budgeted.RoundTrip(r)
+	if err == nil {
+		p.learn(callOf(r.Context()), a)
+	}
+	return a, err
+}
+
+// learn reads in an answer what the broker said of the call's key.
+func (p *Proxy) learn(c *call, a *http.Response) {
+	switch {
+	case a.Header.Get("X-Budget-Error") == "unauthenticated":
+		p.clients.learn(c.caller.Client, false)
+	case a.Header.Get("X-Budget-Reservation") != "" || a.Header.Get("X-Budget-Reason") != "":
+		p.clients.learn(c.caller.Client, true)
+	}
 }
 
 // ServeHTTP forwards a call within its budget.
@@ -128,11 +181,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.metrics.inFlight.Inc()
 	defer p.metrics.inFlight.Dec()
 	to, found := p.routeOf(r)
-	seen := &watched{ResponseWriter: w, metrics: p.metrics, began: time.Now(), upstream: to.provider}
+	seen := &watched{
+		ResponseWriter: w, control: http.NewResponseController(w), bound: p.bounds.write,
+		metrics: p.metrics, began: time.Now(), upstream: to.provider,
+	}
 	if !found {
 		seen.upstream = "none"
 	}
 	defer seen.end()
+	body := p.receive(w, r)
+	defer body.leave()
 	if p.inFlight.Add(1) > int64(p.config.MaxInFlight) {
 		p.inFlight.Add(-1)
 		p.refuse(seen, r, to, &transport.Fault{
@@ -152,31 +210,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(seen, r, to, refused)
 		return
 	}
-	// The server's deadline is for reading the request. Left as it is, it would
-	// end answers that take longer.
-	control := http.NewResponseController(w)
-	release := func() { _ = control.SetReadDeadline(time.Time{}) }
-	if r.Body == nil || r.Body == http.NoBody {
-		release()
-	} else {
-		r.Body = &readOnce{ReadCloser: http.MaxBytesReader(w, r.Body, int64(p.config.MaxRequestBytes)+1), done: release}
-	}
+	c.upload = body
 	p.reverse.ServeHTTP(seen, r.WithContext(withCall(r.Context(), c)))
-}
-
-// readOnce is a body that says when it was read.
-type readOnce struct {
-	io.ReadCloser
-	done func()
-}
-
-// Read reads, and says when nothing more comes.
-func (b *readOnce) Read(data []byte) (int, error) {
-	n, err := b.ReadCloser.Read(data)
-	if err != nil {
-		b.done()
-	}
-	return n, err
 }
 
 // admit finds out who pays, and refuses a call of which it can't.
@@ -200,7 +235,7 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	}
 	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
 	if c.free && held {
-		switch err := known(r.Context(), client); {
+		switch err := p.clients.known(r.Context(), client); {
 		case errors.Is(err, errUnknownKey):
 			return nil, unknownKey()
 		case err != nil:
@@ -246,7 +281,12 @@ func (p *Proxy) modify(a *http.Response) error {
 
 // failed answers a call whose upstream did not.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
-	to := callOf(r.Context()).route
+	c := callOf(r.Context())
+	to := c.route
+	if c.upload.late.Load() { // before the context: net/http ends it with a read that fails
+		p.refuse(w, r, to, &transport.Fault{Kind: transport.FaultRequestTimeout, Message: "budget proxy: the request did not arrive in time"})
+		return
+	}
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the caller is gone
 	}
@@ -276,8 +316,17 @@ func layoutOf(provider string) answer.Layout {
 	return answer.OpenAI
 }
 
-// ready says whether the broker answers.
+// ready says whether calls can be served: while the broker does not answer only
+// if when_down lets those of keys go on that it has known.
 func (p *Proxy) ready(ctx context.Context) error {
+	err := p.brokerReady(ctx)
+	if err != nil && p.clients.whenDown != nil && p.watch.hasAnswered() {
+		return nil
+	}
+	return err
+}
+
+func (p *Proxy) brokerReady(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Broker+"/readyz", nil)
 	if err != nil {
 		return err

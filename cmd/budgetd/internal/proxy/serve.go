@@ -20,92 +20,124 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ops"
 )
 
-// refundGrace is how long the Refunds of calls that were cut off may take.
+// refundGrace is how long the Refunds of calls that were cut off, and those that
+// wait for the broker, may take.
 const refundGrace = 15 * time.Second
 
-// Run serves until ctx ends, or SIGINT or SIGTERM comes, or serving fails. Calls
-// under way then get the configuration's shutdown_grace to finish; what is cut
-// off after it is refunded for what was seen. A second signal ends the process
-// at once.
+// Server is a proxy that serves.
+type Server struct {
+	proxy     *Proxy
+	config    config.Proxy
+	log       *slog.Logger
+	api, ops  *http.Server
+	readiness *ops.Readiness
+	url       string
+	failed    chan error
+}
+
+// Run serves until ctx ends, or SIGINT or SIGTERM comes, or serving fails, and
+// then closes as [Server.Close] says. A second signal ends the process at once.
 func Run(ctx context.Context, c config.Proxy, log *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	registry := prometheus.NewRegistry()
-	if err := ops.RegisterProcess(registry); err != nil {
-		return err
-	}
-	p, err := New(c, registry, log)
-	if err != nil {
-		return err
-	}
-	servers, failed, err := p.listen(ctx, registry)
+	s, err := Start(ctx, c, log)
 	if err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
 		log.Info("stopping: calls under way finish", "grace", c.ShutdownGrace.String())
-	case err = <-failed:
+	case err = <-s.failed:
 		log.Error("serving failed; stopping", "error", err)
 	}
 	stop() // from here on a signal has its default effect
-	servers.readiness.Drain()
-	grace, cancel := context.WithTimeout(context.Background(), c.ShutdownGrace)
+	return errors.Join(err, s.Close())
+}
+
+// Start takes the ports, and serves when it returns. ctx bounds the start only.
+func Start(ctx context.Context, c config.Proxy, log *slog.Logger) (*Server, error) {
+	registry := prometheus.NewRegistry()
+	if err := ops.RegisterProcess(registry); err != nil {
+		return nil, err
+	}
+	p, err := New(c, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	return p.serve(ctx, registry)
+}
+
+// URL is the address of the proxy, with the port that it got.
+func (s *Server) URL() string { return s.url }
+
+// Close accepts no connection any more and lets calls under way finish for the
+// configuration's shutdown_grace. What is then cut off is refunded for what was
+// seen, and Refunds that wait for the broker are delivered, for [refundGrace] at
+// most. The error says what could not be delivered.
+func (s *Server) Close() error {
+	s.readiness.Drain()
+	p := s.proxy
+	grace, cancel := context.WithTimeout(context.Background(), s.config.ShutdownGrace)
 	defer cancel()
-	if shutErr := servers.api.Shutdown(grace); shutErr != nil {
-		log.Warn("calls are cut off: they did not finish within the grace", "under_way", p.inFlight.Load())
-		servers.api.Close()
+	if err := s.api.Shutdown(grace); err != nil {
+		s.log.Warn("calls are cut off: they did not finish within the grace", "under_way", p.inFlight.Load())
+		s.api.Close()
 	}
-	if !p.drain(refundGrace) {
-		err = errors.Join(err, errors.New("some calls that were cut off could not be refunded: the broker charges or gives back what they held when their leases end"))
+	refunds, cancel := context.WithTimeout(context.Background(), p.bounds.refunds)
+	defer cancel()
+	err := p.drain(refunds)
+	if s.ops != nil {
+		s.ops.Close()
 	}
-	if servers.ops != nil {
-		servers.ops.Close()
-	}
+	p.base.CloseIdleConnections()
+	p.clients.http.CloseIdleConnections()
 	if err == nil {
-		log.Info("stopped")
+		s.log.Info("stopped")
 	}
 	return err
 }
 
-// drain waits for the calls under way and their Refunds, and says whether all
-// have ended.
-func (p *Proxy) drain(within time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
+// drain waits for the calls under way and their Refunds, and delivers those that
+// are kept.
+func (p *Proxy) drain(ctx context.Context) error {
+	var errs []error
 	done := make(chan struct{})
 	go func() { p.running.Wait(); close(done) }()
 	select {
 	case <-done:
-		return p.budgeted.Wait(ctx) == nil
+		errs = append(errs, p.budgeted.Wait(ctx))
 	case <-ctx.Done():
-		return false
+		errs = append(errs, ctx.Err())
 	}
+	if errs[0] != nil {
+		errs[0] = fmt.Errorf("some calls that were cut off could not be refunded: the broker charges or gives back what they held when their leases end: %w", errs[0])
+	}
+	if lost := p.clients.close(ctx); lost > 0 {
+		p.log.Error("the broker could not be told of some refunds before the end: it charges or gives back what they held when their leases end", "refunds_lost", lost)
+		errs = append(errs, fmt.Errorf("refunds that are lost: %d: no broker took them within %v", lost, p.bounds.refunds))
+	}
+	return errors.Join(errs...)
 }
 
-// serving is what listen started.
-type serving struct {
-	api, ops  *http.Server
-	readiness *ops.Readiness
-}
-
-// listen takes the ports and serves.
-func (p *Proxy) listen(ctx context.Context, registry *prometheus.Registry) (*serving, <-chan error, error) {
+// serve takes the ports and serves.
+func (p *Proxy) serve(ctx context.Context, registry *prometheus.Registry) (*Server, error) {
 	c := p.config
-	s := &serving{readiness: ops.NewReadiness(ops.Check{Name: "broker", Do: p.ready})}
+	s := &Server{
+		proxy: p, config: c, log: p.log, failed: make(chan error, 2),
+		readiness: ops.NewReadiness(ops.Check{Name: "broker", Do: p.ready}),
+	}
 	listener, err := ops.Listen(ctx, "listen", c.Listen)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	pages := ops.Pages{Gatherer: registry, Details: true}
-	failed := make(chan error, 2)
 	switch {
 	case c.OpsListen != "":
 		opsListener, err := ops.Listen(ctx, "ops_listen", c.OpsListen)
 		if err != nil {
 			listener.Close()
-			return nil, nil, err
+			return nil, err
 		}
 		opsMux := http.NewServeMux()
 		ops.Handle(opsMux, s.readiness, pages)
@@ -113,7 +145,7 @@ func (p *Proxy) listen(ctx context.Context, registry *prometheus.Registry) (*ser
 		ops.Handle(mux, s.readiness, ops.Pages{})
 		go func() {
 			if err := s.ops.Serve(opsListener); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("serve %s: %w", opsListener.Addr(), err)
+				s.failed <- fmt.Errorf("serve %s: %w", opsListener.Addr(), err)
 			}
 		}()
 	case config.IsLoopback(c.Listen):
@@ -131,7 +163,7 @@ func (p *Proxy) listen(ctx context.Context, registry *prometheus.Registry) (*ser
 		tls, err := ops.TLSConfig(c.TLSCert, c.TLSKey, p.log)
 		if err != nil {
 			listener.Close()
-			return nil, nil, &config.Error{Setting: "tls_cert", Problem: err.Error()}
+			return nil, &config.Error{Setting: "tls_cert", Problem: err.Error()}
 		}
 		s.api = ops.NewServer(mux, tls, unboundedWrites, p.log)
 		serve, scheme = func(l net.Listener) error { return s.api.ServeTLS(l, "", "") }, "https://"
@@ -140,11 +172,12 @@ func (p *Proxy) listen(ctx context.Context, registry *prometheus.Registry) (*ser
 	}
 	go func() {
 		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failed <- fmt.Errorf("serve %s: %w", listener.Addr(), err)
+			s.failed <- fmt.Errorf("serve %s: %w", listener.Addr(), err)
 		}
 	}()
-	p.log.Info("serving", "url", scheme+listener.Addr().String(), "broker", c.Broker,
+	s.url = scheme + listener.Addr().String()
+	p.log.Info("serving", "url", s.url, "broker", c.Broker,
 		"upstreams", strings.Join(slices.Sorted(maps.Keys(c.Upstreams)), " "),
 		"keys_held", strings.Join(slices.Sorted(maps.Keys(c.ProviderKeys)), " "), "version", ops.ThisBuild().Version)
-	return s, failed, nil
+	return s, nil
 }
