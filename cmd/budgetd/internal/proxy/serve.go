@@ -32,6 +32,7 @@ type Server struct {
 	api, ops  *http.Server
 	readiness *ops.Readiness
 	url       string
+	opsURL    string
 	failed    chan error
 }
 
@@ -69,6 +70,9 @@ func Start(ctx context.Context, c config.Proxy, log *slog.Logger) (*Server, erro
 
 // URL is the address of the proxy, with the port that it got.
 func (s *Server) URL() string { return s.url }
+
+// OpsURL is the address of metrics and health.
+func (s *Server) OpsURL() string { return s.opsURL }
 
 // Close accepts no connection any more and lets calls under way finish for the
 // configuration's shutdown_grace. What is then cut off is refunded for what was
@@ -143,6 +147,7 @@ func (p *Proxy) serve(ctx context.Context, registry *prometheus.Registry) (*Serv
 		ops.Handle(opsMux, s.readiness, pages)
 		s.ops = ops.NewServer(opsMux, nil, false, p.log)
 		ops.Handle(mux, s.readiness, ops.Pages{})
+		s.opsURL = "http://" + opsListener.Addr().String()
 		go func() {
 			if err := s.ops.Serve(opsListener); !errors.Is(err, http.ErrServerClosed) {
 				s.failed <- fmt.Errorf("serve %s: %w", opsListener.Addr(), err)
@@ -176,6 +181,9 @@ func (p *Proxy) serve(ctx context.Context, registry *prometheus.Registry) (*Serv
 		}
 	}()
 	s.url = scheme + listener.Addr().String()
+	if s.opsURL == "" {
+		s.opsURL = s.url
+	}
 	p.log.Info("serving", "url", s.url, "broker", c.Broker,
 		"upstreams", strings.Join(slices.Sorted(maps.Keys(c.Upstreams)), " "),
 		"keys_held", strings.Join(slices.Sorted(maps.Keys(c.ProviderKeys)), " "), "version", ops.ThisBuild().Version)
