@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -28,6 +29,8 @@ type call struct {
 	free   bool // not to be reserved
 	caller transport.Caller
 	upload *upload
+
+	connected atomic.Bool // to the upstream
 }
 
 type callKey struct{}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"sync"
 	"sync/atomic"
@@ -154,12 +155,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
-	if callOf(r.Context()).free {
+	c := callOf(r.Context())
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
+	}))
+	if c.free {
 		return p.base.RoundTrip(r)
 	}
 	a, err := p.budgeted.RoundTrip(r)
 	if err == nil {
-		p.learn(callOf(r.Context()), a)
+		p.learn(c, a)
 	}
 	return a, err
 }
@@ -292,7 +297,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	var timeout net.Error
 	f := &transport.Fault{Kind: transport.FaultUpstream, Message: fmt.Sprintf("budget proxy: %s can't be reached", to.provider)}
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.As(err, &timeout) && timeout.Timeout() && c.connected.Load() {
 		f = &transport.Fault{Kind: transport.FaultUpstreamTimeout, Message: fmt.Sprintf("budget proxy: %s did not answer in time", to.provider)}
 	}
 	p.log.Warn("an upstream failed", "upstream", to.provider, "error", err)
