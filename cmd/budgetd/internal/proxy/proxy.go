@@ -99,7 +99,7 @@ func New(c config.Proxy, registerer prometheus.Registerer, log *slog.Logger) (*P
 // newTransport puts the budget on the way to the upstreams.
 func (p *Proxy) newTransport() *transport.Transport {
 	return transport.New(nil, // every call names a client of its own
-		transport.WithBase(p.base),
+		transport.WithBase(roundTripper(p.forward)),
 		transport.WithCaller(func(r *http.Request) (transport.Caller, error) { return callOf(r.Context()).caller, nil }),
 		transport.WithEndpoints(endpoints(p.config)...),
 		transport.WithRefuseUnrecognised(),
@@ -156,17 +156,22 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	c := callOf(r.Context())
-	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
-	}))
 	if c.free {
-		return p.base.RoundTrip(r)
+		return p.forward(r)
 	}
 	a, err := p.budgeted.RoundTrip(r)
 	if err == nil {
 		p.learn(c, a)
 	}
 	return a, err
+}
+
+// forward sends a call to its upstream, and notes whether there was a connection.
+func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
+	c := callOf(r.Context())
+	return p.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
+	})))
 }
 
 // learn reads in an answer what the broker said of the call's key.
