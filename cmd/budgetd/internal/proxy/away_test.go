@@ -157,7 +157,8 @@ func TestBrokerDeadline(t *testing.T) {
 }
 
 // A provider that takes no connection is 502; one to which none can be made
-// in time too; one that begins too late is 504. All in its own shape.
+// in time too; one that begins too late is 504,
+// and charged what was held, since it has the call. All in its own shape.
 func TestUpstreamAway(t *testing.T) {
 	r := newRig(t)
 	r.config.FirstByteTimeout = 20 * time.Millisecond
@@ -170,6 +171,9 @@ func TestUpstreamAway(t *testing.T) {
 		t.Errorf("one that begins too late: %d %s", a.StatusCode, text)
 	}
 	used := r.used()
+	if used != 58 { // 8 of input, 50 of output
+		t.Errorf("%d tokens are charged for a call that was sent, want the 58 that were held", used)
+	}
 	r.upstream.Close()
 	if a, text := r.call("/anthropic/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":5,"messages":[{"role":"user","content":"Hello"}]}`, provider.Script{}); a.StatusCode != http.StatusBadGateway || !strings.Contains(text, `"type":"api_error"`) {
 		t.Errorf("one that takes no connection: %d %s", a.StatusCode, text)
