@@ -15,7 +15,7 @@ func newAccountCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
 		Short: "Create, change and list accounts",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAccountCreateCommand(s), newAccountSetCommand(s), newAccountListCommand(s), newAccountRemoveCommand(s))
@@ -119,7 +119,7 @@ func newAccountListCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List accounts by name",
-		Args:  cobra.NoArgs,
+		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStores(cmd, func(stores *app.Stores) error {
 				type row struct {

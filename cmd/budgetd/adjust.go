@@ -70,7 +70,7 @@ and told when the call fails without saying whether it was posted.`,
 				if made && unsettled(err) {
 					return fmt.Errorf("%w\nwhether it was posted is not known: repeat the command with --key %s, and it adjusts once", to.explain(err), request.IdempotencyKey)
 				}
-				return to.explain(err)
+				return to.explain(&renamed{err, "idempotencyKey", "--key"})
 			}
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, answer.Msg)

@@ -17,7 +17,7 @@ func newAlertsCommand(s streams) *cobra.Command {
 		Use:     "alerts",
 		Short:   "List the thresholds of quotas that were reached",
 		Example: `  budgetd alerts --account acme`,
-		Args:    cobra.NoArgs,
+		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if most < 1 || most > pageOfLists {
 				return usagef(cmd, "--most %d: want 1 to %d", most, pageOfLists)

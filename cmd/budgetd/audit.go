@@ -34,7 +34,7 @@ ledger, or an account could not be compared in full.`,
 		Example: `  budgetd audit
   budgetd audit --account acme --all
   budgetd audit --repair`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := to.openAdmin(cmd)
 			if err != nil {

@@ -17,7 +17,7 @@ func newConfigCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check settings and policy files",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCommand(s))

@@ -14,13 +14,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 )
 
-const (
-	envServer     = "BUDGETD_SERVER"
-	envKey        = "BUDGETD_KEY"
-	defaultServer = "http://127.0.0.1:8080"
-)
+const defaultServer = "http://127.0.0.1:8080"
 
 // connection is how a command reaches a broker, and how it prints the answer.
 type connection struct {
@@ -30,12 +27,12 @@ type connection struct {
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
-	server := os.Getenv(envServer)
+	server := os.Getenv(config.EnvServer)
 	if server == "" {
 		server = defaultServer
 	}
-	cmd.Flags().StringVar(&c.server, "server", server, "address of the broker ("+envServer+")")
-	cmd.Flags().StringVar(&c.keyFile, "key-file", "", "`file` that holds the API key; without it "+envKey+" is read")
+	cmd.Flags().StringVar(&c.server, "server", server, "address of the broker ("+config.EnvServer+")")
+	cmd.Flags().StringVar(&c.keyFile, "key-file", "", "`file` that holds the API key; without it "+config.EnvKey+" is read")
 	addJSONFlag(cmd, &c.json)
 }
 
@@ -54,7 +51,7 @@ func wantsJSON(cmd *cobra.Command, value bool, out io.Writer) bool {
 
 // key reads the API key from the file that was named, else from the environment.
 func (c *connection) key(cmd *cobra.Command) (string, error) {
-	key := os.Getenv(envKey)
+	key := os.Getenv(config.EnvKey)
 	if c.keyFile != "" {
 		text, err := os.ReadFile(c.keyFile)
 		if err != nil {
@@ -63,7 +60,7 @@ func (c *connection) key(cmd *cobra.Command) (string, error) {
 		key = strings.TrimSpace(string(text))
 	}
 	if key == "" {
-		return "", usagef(cmd, "no API key: set %s or give --key-file (the demo broker's key is \"demo\")", envKey)
+		return "", usagef(cmd, "no API key: set %s or give --key-file (the demo broker's key is \"demo\")", config.EnvKey)
 	}
 	return key, nil
 }
@@ -80,15 +77,45 @@ func (c *connection) open(cmd *cobra.Command) (*budget.Client, error) {
 	return client, nil
 }
 
-// explain says what to do about an error that the broker's own text does not
-// explain.
+// explain adds to an error which server answered it, or did not, and what to do
+// where the broker's own text can't know that.
 func (c *connection) explain(err error) error {
 	var rpc *connect.Error
-	if errors.As(err, &rpc) && rpc.Code() == connect.CodeUnavailable && len(rpc.Details()) == 0 && strings.Contains(rpc.Message(), "connect:") {
-		return fmt.Errorf("no broker answers at %s; start one with `budgetd serve --demo`, or name another with --server: %w", c.server, err)
+	var refused *budget.RefusedError
+	if !errors.As(err, &rpc) || errors.As(err, &refused) {
+		return err
+	}
+	told := connect.IsWireError(err) // by what answers there
+	switch code := rpc.Code(); {
+	case !told && code == connect.CodeCanceled:
+		return err
+	case !told && code == connect.CodeDeadlineExceeded:
+		return fmt.Errorf("the broker at %s did not answer in time: %w", c.server, err)
+	case !told && code == connect.CodeUnavailable:
+		return fmt.Errorf("no broker answers at %s; start one with `budgetd serve --demo`, or name another with --server or %s: %w", c.server, config.EnvServer, err)
+	case !told, rpc.Message() == "" && len(rpc.Details()) == 0:
+		// Nothing but a status of HTTP, though a proxy's comes with JSON.
+		return fmt.Errorf("what answers at %s is no broker; name the broker with --server or %s (a proxy is none, and has another address than its broker): %w", c.server, config.EnvServer, err)
+	case code == connect.CodeUnauthenticated:
+		from := config.EnvKey
+		if c.keyFile != "" {
+			from = c.keyFile
+		}
+		return fmt.Errorf("%w (the broker is %s, the key that of %s)", err, c.server, from)
+	case code == connect.CodePermissionDenied, code == connect.CodeNotFound:
+		return fmt.Errorf("%w (the broker is %s)", err, c.server)
 	}
 	return err
 }
+
+// renamed is an error of a broker that names a flag instead of the API's field.
+type renamed struct {
+	err         error
+	field, flag string
+}
+
+func (r *renamed) Error() string { return strings.ReplaceAll(r.err.Error(), r.field+": ", r.flag+": ") }
+func (r *renamed) Unwrap() error { return r.err }
 
 // printJSON prints a message as the API's own JSON, one line.
 func printJSON(out io.Writer, message proto.Message) error {

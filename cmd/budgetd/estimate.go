@@ -28,7 +28,7 @@ its cost. The ceilings are what reserve holds.`,
   budgetd estimate --model claude-sonnet-4-5 --input-tokens 1000 --max-output-tokens 100
   budgetd estimate --provider anthropic --request-file body.json
   budgetd estimate --table`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rules {
 				return showRules(s, wantsJSON(cmd, to.json, s.out))

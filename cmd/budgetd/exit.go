@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"strings"
 
 	"connectrpc.com/connect"
 
@@ -42,7 +41,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &own):
 		return own.code
-	case errors.As(err, &u), strings.HasPrefix(err.Error(), "unknown command"):
+	case errors.As(err, &u):
 		return exitUsage
 	case errors.As(err, &refused):
 		if refused.Retryable() {

@@ -15,7 +15,7 @@ func newGrantCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grant",
 		Short: "Add to an account's quota for a while, or take it away",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGrantAddCommand(s), newGrantListCommand(s), newGrantRemoveCommand(s))

@@ -19,7 +19,7 @@ func newKeyCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Create, list and revoke API keys",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newKeyCreateCommand(s), newKeyListCommand(s), newKeyRevokeCommand(s), newKeyRotateSigningCommand(s))
@@ -108,7 +108,7 @@ func newKeyListCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List API keys, without the keys themselves",
-		Args:  cobra.NoArgs,
+		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStores(cmd, func(stores *app.Stores) error {
 				var keys []auth.Key

@@ -17,7 +17,7 @@ func newKeyRotateSigningCommand(s streams) *cobra.Command {
 		Long: `Makes a new key that signs reservation ids, on every broker at once, and retires
 the others. Ids that they signed go on working for as long as a Refund may come.
 It asks a running broker.`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := to.openAdmin(cmd)
 			if err != nil {

@@ -23,7 +23,7 @@ same at its start; this is for those who want it as a step of its own. Several
 nodes may do it at once. A schema that is newer than this budgetd is refused.`,
 		Example: `  budgetd migrate --data ./budgetd-data
   budgetd migrate --postgres postgres://budgetd@127.0.0.1/budgetd --status`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.LoadForStore(cmd.Flags(), os.LookupEnv)
 			if err != nil {

@@ -13,7 +13,7 @@ func newPolicyCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Show the policy in force and who changed it",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyShowCommand(s), newPolicyHistoryCommand(s))
@@ -26,7 +26,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the policy as YAML, as apply takes it",
-		Args:  cobra.NoArgs,
+		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := to.openAdmin(cmd)
 			if err != nil {
@@ -54,7 +54,7 @@ func newPolicyHistoryCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show who changed what of the policy, the newest first",
-		Args:  cobra.NoArgs,
+		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if most < 1 || most > 100 {
 				return usagef(cmd, "--most %d: want 1 to 100", most)

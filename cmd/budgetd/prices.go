@@ -20,7 +20,7 @@ func newPricesCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prices",
 		Short: "Show and set prices of models, and correct what was charged",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPricesListCommand(s), newPricesCatalogueCommand(s), newPricesSetCommand(s), newPricesCorrectCommand(s))
@@ -57,7 +57,7 @@ func newPricesListCommand(s streams) *cobra.Command {
 catalogue. Rates are dollars per million tokens, and each for an image, a second, a
 page, a search and a request. Bounds of input and service tiers have rows of their
 own, with what they state.`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := listPrices(cmd, &to, "", "")
 			if err != nil {

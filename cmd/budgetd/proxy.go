@@ -36,13 +36,15 @@ file, in this order of precedence; docs/configuration.md explains them all.`,
 		Example: `  BUDGETD_PROXY_PROVIDER_KEY="openai=$OPENAI_API_KEY" budgetd proxy
   budgetd proxy --broker https://budgetd.internal --provider-key anthropic=@/run/secrets/anthropic
   budgetd proxy --upstream groq=https://api.groq.com/openai`,
-		Args: cobra.NoArgs,
+		Args:        exactArgs(),
+		Annotations: map[string]string{logs: "yes"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.LoadProxy(cmd.Flags(), os.LookupEnv)
 			if err != nil {
 				return err
 			}
 			log := app.NewLogger(s.err, config.Config{LogLevel: c.LogLevel, LogFormat: c.LogFormat})
+			warnOfVariables(log)
 			// proxy.Run handles the signals: the first stops gracefully, the
 			// second at once.
 			return proxy.Run(context.WithoutCancel(cmd.Context()), c, log)

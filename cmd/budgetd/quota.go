@@ -26,7 +26,7 @@ label which is not given is among them. PER is what refills a limit of rate, or
 the period of a quota.`,
 		Example: `  budgetd quota --account demo
   budgetd quota --account acme --label model=gpt-4o-mini --label user=7 --json`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := &budgetv1.GetQuotaRequest{Account: account}
 			var err error

@@ -151,7 +151,7 @@ func newReplayWorkerCommand(s streams) *cobra.Command {
 		Use:    replayWorker,
 		Short:  "Hold reservations for replay, until killed",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return replay.Work(cmd.Context(), s.in, s.out)
 		},

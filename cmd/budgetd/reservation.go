@@ -15,7 +15,7 @@ func newReservationCommand(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reservation",
 		Short: "List open reservations, and release what hangs",
-		Args:  cobra.NoArgs,
+		Args:  subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newReservationListCommand(s), newReservationReleaseCommand(s))

@@ -107,7 +107,7 @@ refusal which limit, what is left and when to come back.`,
 		Example: `  budgetd reserve --account demo --amount tokens=4000 --label route=chat
   budgetd reserve --account demo --amount cost='$0.25' --lease 5m
   budgetd reserve --account demo --model gpt-4o-mini --prompt-file prompt.txt --max-output-tokens 3000`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := &budgetv1.ReserveRequest{Account: account, IdempotencyKey: key, DryRun: dryRun}
 			var err error
@@ -129,7 +129,7 @@ refusal which limit, what is left and when to come back.`,
 			}
 			answer, err := client.Service().Reserve(cmd.Context(), connect.NewRequest(request))
 			if err != nil {
-				return to.explain(budget.AsRefusal(err))
+				return to.explain(&renamed{budget.AsRefusal(err), "idempotencyKey", "--idempotency-key"})
 			}
 			warnOfUnlimited(s, request.Amounts, answer.Msg.Holds)
 			if wantsJSON(cmd, to.json, s.out) {

@@ -11,6 +11,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 )
 
 // streams are where a command reads and writes.
@@ -47,6 +49,10 @@ Exit codes: 0 done; 1 failed; 2 wrong usage; 69 the broker does not answer;
 75 refused now, may pass later; 76 refused for good; 77 not allowed; 78 bad
 configuration.`
 
+// logs is the annotation of commands that keep a log, and tell there what others
+// write to standard error.
+const logs = "logs"
+
 func newRootCommand(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "budgetd",
@@ -55,8 +61,16 @@ func newRootCommand(s streams) *cobra.Command {
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if cmd.Hidden || cmd.Annotations[logs] != "" {
+				return
+			}
+			for _, unknown := range config.UnknownVariables(os.Environ()) {
+				fmt.Fprintf(s.err, "budgetd: note: %s\n", unknown)
+			}
+		},
 	}
 	root.SetIn(s.in)
 	root.SetOut(s.out)
@@ -129,6 +143,20 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// subcommand is what the arguments of a command are that has nothing but
+// subcommands: whatever is left over is none of them.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	text := fmt.Sprintf("%q is no command of %s", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageError(cmd, errors.New(text))
 }
 
 // report prints an error, if any, and returns the exit code for it.

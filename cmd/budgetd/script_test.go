@@ -24,6 +24,7 @@ import (
 //
 //	exits CODE COMMAND...   runs a command, which must end with that code
 //	serve ARGS...           starts a broker and sets BUDGETD_SERVER to it
+//	proxy                   starts a proxy in front of it and sets PROXY to it
 //	id FILE NAME            puts the reservationId of a JSON answer in a variable
 //	capture FILE NAME RE    puts what the parentheses match in a variable
 //	lossy METHOD            sets LOSSY to a way to the broker on which answers to
@@ -42,6 +43,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   exits,
 			"serve":   serve,
+			"proxy":   proxy,
 			"id":      reservationID,
 			"capture": capture,
 			"lossy":   lossy,
@@ -78,6 +80,15 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	b := broker.Start(ts.Value("t").(testing.TB), args...)
 	ts.Defer(b.Kill)
 	ts.Setenv("BUDGETD_SERVER", b.URL)
+}
+
+func proxy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: proxy")
+	}
+	p := broker.StartProxy(ts.Value("t").(testing.TB), &broker.Broker{URL: ts.Getenv("BUDGETD_SERVER")})
+	ts.Defer(p.Kill)
+	ts.Setenv("PROXY", p.URL)
 }
 
 func reservationID(ts *testscript.TestScript, neg bool, args []string) {

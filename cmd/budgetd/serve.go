@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -24,12 +25,14 @@ precedence; docs/configuration.md explains them all.`,
 		Example: `  budgetd serve --demo --listen 127.0.0.1:8080 --data ./budgetd-data
   budgetd serve --redis redis://127.0.0.1:6379 --postgres postgres://budgetd@127.0.0.1/budgetd
   BUDGETD_REDIS=redis://... BUDGETD_POSTGRES=postgres://... budgetd serve`,
-		Args: cobra.NoArgs,
+		Args:        exactArgs(),
+		Annotations: map[string]string{logs: "yes"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.Load(cmd.Flags(), os.LookupEnv)
 			if err != nil {
 				return err
 			}
+			warnOfVariables(app.NewLogger(s.err, c))
 			// app.Run handles the signals: the first stops gracefully, the
 			// second at once.
 			return app.Run(context.WithoutCancel(cmd.Context()), c, s.err)
@@ -37,4 +40,11 @@ precedence; docs/configuration.md explains them all.`,
 	}
 	config.AddFlags(cmd.Flags())
 	return cmd
+}
+
+// warnOfVariables logs what the environment has for budgetd and nothing reads.
+func warnOfVariables(log *slog.Logger) {
+	for _, unknown := range config.UnknownVariables(os.Environ()) {
+		log.Warn(unknown)
+	}
 }

@@ -57,7 +57,7 @@ as strings. The unit is stated with each row: cost is in nano_usd there.`,
   budgetd usage --from -7d --by total --group-by account,model --meter cost
   budgetd usage --account acme --from last-month --to this-month --format csv > usage.csv
   budgetd usage --account acme --from -7d --held`,
-		Args: cobra.NoArgs,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, s) },
 	}
 	f.to.addFlags(cmd)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -360,5 +361,25 @@ func TestProxyRefusesWhatItCannotBudget(t *testing.T) {
 	c := newClients(t, base, r.key, &http.Client{})
 	if page, err := c.openai.Models.List(context.Background()); err != nil || len(page.Data) != len(prices) {
 		t.Errorf("models: %v", err)
+	}
+}
+
+// SDKs that are given the broker's address instead of the proxy's are told so, once.
+func TestBrokerInPlaceOfProxy(t *testing.T) {
+	r := start(t)
+	for _, base := range []bases{basesOf(r.broker), {r.broker.URL + "/v1", r.broker.URL, r.broker.URL}, {r.broker.URL, r.broker.URL, r.broker.URL}} {
+		tries := &counting{}
+		c := newClients(t, base, r.key, &http.Client{Transport: tries})
+		for i, e := range []endpoint{chatPlain, chatStream, responsesPlain, embeddings, messagesPlain, messagesStream, generatePlain, generateStream} {
+			_, err := e.call(context.Background(), c, provider.Script{ID: "astray"})
+			text := fmt.Sprint(err)
+			var told *openai.Error // does not print it
+			if errors.As(err, &told) {
+				text = told.Message
+			}
+			if statusOf(err) != http.StatusNotFound || !strings.Contains(text, "the proxy's address as its base URL") || tries.tries != i+1 {
+				t.Errorf("%s at %+v: %v after %d tries of all", e.name, base, err, tries.tries)
+			}
+		}
 	}
 }

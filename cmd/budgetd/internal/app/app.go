@@ -418,6 +418,7 @@ func (a *App) serve(parts rpc.Parts) error {
 		}
 	}
 	ops.HandleGRPC(mux, a.readiness, names...)
+	astray(mux)
 	pages := ops.Pages{Gatherer: a.registry, Pprof: a.config.Pprof, Details: true}
 	switch {
 	case a.ops != nil:

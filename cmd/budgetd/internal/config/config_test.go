@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -283,5 +284,33 @@ func TestDocumentation(t *testing.T) {
 	}
 	if string(got) != want {
 		t.Errorf("%s is not what the settings say; run: go test ./cmd/budgetd/internal/config -run Documentation -update", path)
+	}
+}
+
+// What nothing reads is told, with the name that may have been meant, and without
+// its value.
+func TestUnknownVariables(t *testing.T) {
+	environ := []string{
+		"BUDGETD_LISTN=SECRET", "BUDGETD_PROXY_BROKR=x", "BUDGETD_SEVER=x", "BUDGETD_SOMETHING_ELSE=x",
+		"BUDGETD_LISTEN=x", "BUDGETD_PROXY_BROKER=x", "BUDGETD_SERVER=x", "BUDGETD_KEY=x", "BUDGETD_CONFIG=x", "BUDGETD_PROXY_CONFIG=x",
+		"BUDGETD_TEST_REDIS=x", "BUDGETD_EMPTY=", "PATH=x", "MY_BUDGETD_LISTN=x",
+		"BUDGETD_SERVICE_HOST=x", "BUDGETD_SERVICE_PORT=x", "BUDGETD_SERVICE_PORT_HTTP=x", "BUDGETD_PORT=x",
+		"BUDGETD_PORT_8080_TCP=x", "BUDGETD_PORT_8080_TCP_ADDR=x", "BUDGETD_PROXY_PORT_8081_TCP_PROTO=x",
+	}
+	want := []string{
+		`the environment variable "BUDGETD_LISTN" is no setting; did you mean BUDGETD_LISTEN?`,
+		`the environment variable "BUDGETD_PROXY_BROKR" is no setting; did you mean BUDGETD_PROXY_BROKER?`,
+		`the environment variable "BUDGETD_SEVER" is no setting; did you mean BUDGETD_SERVER?`,
+		`the environment variable "BUDGETD_SOMETHING_ELSE" is no setting; docs/configuration.md lists them`,
+	}
+	if got := config.UnknownVariables(environ); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("BUDGETD_X%d=1", i))
+	}
+	if got := config.UnknownVariables(many); len(got) != 10 {
+		t.Errorf("%d variables are told", len(got))
 	}
 }

@@ -91,7 +91,7 @@ func (t table[C]) parse(path string, text []byte) (map[string]given, error) {
 		name := pair.Key.GetToken().Value
 		known := slices.IndexFunc(t.settings, func(s SettingOf[C]) bool { return s.Name == name })
 		if known < 0 {
-			faults = append(faults, &Error{Setting: name, Source: source, Problem: "is not a setting" + t.didYouMean(name)})
+			faults = append(faults, &Error{Setting: name, Source: source, Problem: "is not a setting" + didYouMean(name, t.names())})
 			continue
 		}
 		if _, twice := values[name]; twice {
@@ -123,16 +123,18 @@ func scalar(node ast.Node) (string, error) {
 	return "", errors.New("is not a plain value; lists, mappings, anchors and tags have no meaning here")
 }
 
-// didYouMean names the setting that is closest, if one is close.
-func (t table[C]) didYouMean(name string) string {
-	names := func(yield func(string) bool) {
-		for i := range t.settings {
-			if !yield(t.settings[i].Name) {
-				return
-			}
-		}
+// names are those of the settings.
+func (t table[C]) names() []string {
+	names := make([]string, len(t.settings))
+	for i, s := range t.settings {
+		names[i] = s.Name
 	}
-	if best := spelling.Nearest(name, names, 2); best != "" {
+	return names
+}
+
+// didYouMean names the setting that is closest, if one is close.
+func didYouMean(name string, known []string) string {
+	if best := spelling.Nearest(name, slices.Values(known), 2); best != "" {
 		return "; did you mean " + best + "?"
 	}
 	return "; docs/configuration.md lists them"
