@@ -18,6 +18,10 @@ var ErrTooOld = errors.New("older than what the ledger keeps")
 // another one. Nothing was written.
 var ErrReused = errors.New("the id was used for something else")
 
+// ErrBelowZero says that an adjustment with a floor would leave its row below
+// zero. Nothing was written.
+var ErrBelowZero = errors.New("the row would be below zero")
+
 // Bounds of an adjustment.
 const (
 	MaxReasonBytes = 1024
@@ -35,6 +39,9 @@ type Adjustment struct {
 	At     time.Time    // its UTC month is the partition of its entry, its hour that of the reports
 	By     string       // who, 1 to MaxByBytes bytes
 	Reason string       // why, 1 to MaxReasonBytes bytes
+	// Floor refuses the adjustment, with ErrBelowZero, where the row would be
+	// below zero after it. It is not kept.
+	Floor bool
 }
 
 // Repricing replaces what the meter "cost" of one closing was charged, on every
@@ -70,8 +77,8 @@ type Repriced struct {
 type Adjuster interface {
 	// Adjust posts an adjustment and returns its row afterwards. Posted is
 	// false when an adjustment of this id and body had been posted before; the
-	// row is that one's, as it is now. The errors are those of Append, and
-	// ErrReused.
+	// row is that one's, as it is now. The errors are those of Append,
+	// ErrReused, and with a floor ErrBelowZero.
 	Adjust(ctx context.Context, a Adjustment) (usage Usage, posted bool, err error)
 
 	// Adjustments returns at most limit (1 to MaxPage) adjustments of an account,

@@ -67,6 +67,44 @@ func adjustsOnce(t *testing.T, b *bench) {
 	b.wantBalanced(spend.Account, "new")
 }
 
+// flooredFromEverywhere has more taken away at once than the row has.
+func flooredFromEverywhere(t *testing.T, b *bench) {
+	const engines, callers = 3, 4
+	b.append(refund(1, line(spend, 50)))
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	posted, refused := 0, 0
+	for i := range engines {
+		l := b.open()
+		for j := range callers {
+			wait.Go(func() {
+				a := adjustment(10+i*callers+j, spend, -10)
+				a.Floor = true
+				_, done, err := l.Adjust(b.ctx, a)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case errors.Is(err, ledger.ErrBelowZero) && !errors.Is(err, ledger.ErrUnavailable):
+					refused++
+				case err != nil || !done:
+					t.Errorf("adjust: %t, %v", done, err)
+				default:
+					posted++
+				}
+			})
+		}
+	}
+	wait.Wait()
+	if posted != 5 || refused != engines*callers-5 {
+		t.Errorf("%d posted and %d refused", posted, refused)
+	}
+	b.wantUsage(spend, 0, 6)
+	if found := b.adjustments(spend.Account, nil, 100); len(found) != 5 {
+		t.Errorf("%d are kept", len(found))
+	}
+	b.wantBalanced(spend.Account)
+}
+
 func adjustedFromEverywhere(t *testing.T, b *bench) {
 	const engines, callers = 3, 4
 	a := adjustment(1, spend, 10)

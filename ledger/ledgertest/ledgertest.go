@@ -63,6 +63,7 @@ func Run(t *testing.T, fresh func(testing.TB) Database) {
 		{"calls under way finish before close returns", closeWaits},
 		{"an adjustment is posted once", adjustsOnce},
 		{"an adjustment from everywhere is posted once", adjustedFromEverywhere},
+		{"adjustments with a floor from everywhere leave no row below zero", flooredFromEverywhere},
 		{"adjustments are listed, the newest first", adjustmentsInOrder},
 		{"an adjustment that overflows writes nothing", adjustmentOverflows},
 		{"adjustments out of bounds are refused", adjustmentsOutOfBounds},

@@ -91,6 +91,10 @@ func (e *extra) adjust(ctx context.Context, tx pgx.Tx, labels *labelSets, a *led
 	if err := e.write(ctx, tx, labels, pgtype.UUID{}); err != nil {
 		return ledger.Usage{}, false, err
 	}
+	// The row is locked from its change to the commit.
+	if a.Floor && e.rows.Changed()[0].Used < 0 {
+		return ledger.Usage{}, false, ledger.ErrBelowZero
+	}
 	return e.rows.Changed()[0], true, nil
 }
 

@@ -34,7 +34,7 @@ var errStandby = errors.New("the server is a standby; connect to the primary (ta
 // ledger.ErrUnavailable.
 func wrap(doing string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrInvalid), errors.Is(err, ledger.ErrReused):
+	case err == nil, errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrInvalid), errors.Is(err, ledger.ErrReused), errors.Is(err, ledger.ErrBelowZero):
 		return err
 	case errors.Is(err, quota.ErrOverflow):
 		return fmt.Errorf("%s: %w", doing, err)

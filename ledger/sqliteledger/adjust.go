@@ -77,6 +77,9 @@ func (w *appending) adjust(a *ledger.Adjustment) (ledger.Usage, bool, error) {
 	if err == nil {
 		err = w.writeSums()
 	}
+	if err == nil && a.Floor && w.rows.Changed()[0].Used < 0 {
+		err = ledger.ErrBelowZero
+	}
 	if err != nil {
 		return ledger.Usage{}, false, err
 	}

@@ -19,7 +19,7 @@ import (
 // ledger.ErrUnavailable.
 func wrap(doing string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrInvalid), errors.Is(err, ledger.ErrReused):
+	case err == nil, errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrInvalid), errors.Is(err, ledger.ErrReused), errors.Is(err, ledger.ErrBelowZero):
 		return err
 	case errors.Is(err, quota.ErrOverflow):
 		return fmt.Errorf("%s: %w", doing, err)
