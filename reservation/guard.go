@@ -168,6 +168,10 @@ func (g *guarded) Push(ctx context.Context, account string, usage []CounterUsage
 	return err
 }
 
+func (g *guarded) GiveBack(ctx context.Context, account string, holds []Hold) (GiveBackAnswer, error) {
+	return guard(ctx, g, func(ctx context.Context) (GiveBackAnswer, error) { return g.store.GiveBack(ctx, account, holds) })
+}
+
 // Open is an operator's call: see Sweep.
 func (g *guarded) Open(ctx context.Context, account, cursor string, most int) (OpenPage, error) {
 	return g.store.Open(ctx, account, cursor, most)

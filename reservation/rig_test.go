@@ -130,6 +130,10 @@ func (s *swappedStore) Push(ctx context.Context, account string, usage []reserva
 	return err
 }
 
+func (s *swappedStore) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	return carried(s, func(e reservation.Store) (reservation.GiveBackAnswer, error) { return e.GiveBack(ctx, account, holds) })
+}
+
 func (s *swappedStore) Audit(ctx context.Context, r reservation.AuditRequest) (reservation.AuditAnswer, error) {
 	return carried(s, func(e reservation.Store) (reservation.AuditAnswer, error) { return e.Audit(ctx, r) })
 }

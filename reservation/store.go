@@ -134,6 +134,12 @@ type Store interface {
 	// seeds.
 	Push(ctx context.Context, account string, usage []CounterUsage) error
 
+	// GiveBack gives amounts of no reservation back to buckets: the refill first,
+	// then the return, never above the capacity, which is that of the last Reserve
+	// that met the bucket. A bucket that is full takes nothing. It is done once or
+	// not at all, and an answer that is lost does not tell which: do not repeat it.
+	GiveBack(ctx context.Context, account string, holds []Hold) (GiveBackAnswer, error)
+
 	// Audit compares the quota counters named, and those in which the
 	// account's records take part, with the records, in one atomic step. See
 	// AuditRequest.

@@ -183,6 +183,11 @@ func (s *Store) Push(ctx context.Context, account string, usage []reservation.Co
 	return err
 }
 
+// GiveBack implements reservation.Store.
+func (s *Store) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	return call(ctx, s, "giveback", func() (reservation.GiveBackAnswer, error) { return s.inner.GiveBack(ctx, account, holds) })
+}
+
 // Audit implements reservation.Store.
 func (s *Store) Audit(ctx context.Context, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
 	return call(ctx, s, "audit", func() (reservation.AuditAnswer, error) { return s.inner.Audit(ctx, q) })

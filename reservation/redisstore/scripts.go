@@ -28,10 +28,11 @@ const (
 	scriptOpen
 	scriptPush
 	scriptAudit
+	scriptGiveBack
 	scriptCount
 )
 
-var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push", "audit"}
+var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push", "audit", "giveback"}
 
 func (s script) String() string { return scriptNames[s] }
 

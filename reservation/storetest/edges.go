@@ -358,6 +358,13 @@ func outOfBounds(ctx context.Context, engine Engine, clock *Clock) error {
 			return fmt.Errorf("Push, %s: error %v", name, err)
 		}
 	}
+	for name, holds := range map[string][]reservation.Hold{
+		"a quota": {daily}, "below 0": {aBucket("tokens", -1, 10, time.Second)}, "too many buckets": many,
+	} {
+		if _, err := engine.Store.GiveBack(ctx, "acme", holds); !errors.Is(err, reservation.ErrBadRequest) {
+			return fmt.Errorf("GiveBack, %s: error %v", name, err)
+		}
+	}
 	for name, q := range map[string]reservation.AuditRequest{
 		"account":          {},
 		"too many":         {Account: "acme", Counters: make([]reservation.AuditCounter, reservation.MaxAuditCounters+1)},

@@ -204,6 +204,19 @@ func (l *lockstep) Push(ctx context.Context, account string, usage []reservation
 	return err
 }
 
+func (l *lockstep) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	got, engineErr := l.engine.Store.GiveBack(ctx, account, holds)
+	want, modelErr := l.model.GiveBack(ctx, account, holds)
+	if failed, err := oneError("GiveBack", engineErr, modelErr); failed {
+		return got, err
+	}
+	var d differences
+	d.check(slices.Equal(got.Given, want.Given), "given", got.Given, want.Given)
+	d.instant("now", got.Now, want.Now)
+	d.levels(want.Now, holds, got.Levels, want.Levels)
+	return got, d.err("GiveBack")
+}
+
 func (l *lockstep) drift(account string, h reservation.Hold, held, unposted quota.Amount) {
 	l.engine.Drift(account, h.Counter, h.Period, held, unposted)
 	l.model.Drift(account, h.Counter, h.Period, held, unposted)

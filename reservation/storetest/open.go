@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -47,4 +48,21 @@ func (m *Model) Push(ctx context.Context, account string, usage []reservation.Co
 		}
 	}
 	return nil
+}
+
+// GiveBack fills buckets that are not full, each by its own parameters.
+func (m *Model) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	m.reclaim(account, reservation.ReclaimBatch)
+	answer := reservation.GiveBackAnswer{Now: instant(m.now())}
+	for _, h := range holds {
+		name, given := nameOf(account, h.Counter), quota.Amount(0)
+		if b := m.bucket(name); b != nil && !b.fullBy(m.now()) {
+			p := b.params
+			given = min(h.Amount, p.Capacity-floor(m.levelAt(name, p, m.now())))
+			m.change(name, p, -given)
+		}
+		answer.Given = append(answer.Given, given)
+	}
+	answer.Levels = m.levels(account, holds)
+	return answer, nil
 }

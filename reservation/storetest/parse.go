@@ -33,6 +33,7 @@ import (
 //	restore ID [lease=D] [keyless]           held until minted + lease, or for D from now
 //	seed ACCOUNT LIMIT used=N ver=N [ticket=N]   with the Nth ticket given for the counter; the last
 //	push ACCOUNT LIMIT used=N ver=N          a ledger value, as the auditor brings it
+//	giveback ACCOUNT LIMIT=AMOUNT...         back to buckets, of no reservation
 //	drift ACCOUNT LIMIT held=N unposted=N    the counter says more than its records
 //	audit ACCOUNT [LIMIT...] [repair]
 //	sweep
@@ -55,6 +56,7 @@ import (
 //	refund    settled same conflict unknown forgotten ended; as lookup, levels
 //	renew     held expired settled unknown; expires=
 //	confirm   adopted stopped unknown old
+//	giveback  LIMIT.given=; levels
 //	seed      yes no
 //	restore   restored known ended
 //	audit     records= waiting= others=LIMIT,... (that only records named) LIMIT.held=
@@ -112,6 +114,7 @@ var verbs = map[string]struct {
 	"lookup":    {true, nil},
 	"seed":      {false, []string{"used", "ver", "ticket"}},
 	"push":      {false, []string{"used", "ver"}},
+	"giveback":  {false, nil},
 	"open":      {false, []string{"most"}},
 	"drift":     {false, []string{"held", "unposted"}},
 	"audit":     {false, []string{"repair"}},

@@ -152,6 +152,8 @@ func (p *player) play(st step, id string) error {
 		err = p.audit(ctx, st, got)
 	case "push":
 		err = p.push(ctx, st)
+	case "giveback":
+		err = p.giveBack(ctx, st, got)
 	case "open":
 		err = p.open(ctx, st, got)
 	case "seed":
@@ -663,6 +665,36 @@ func (p *player) push(ctx context.Context, st step) error {
 		}
 	}
 	return p.Push(ctx, st.args[0], []reservation.CounterUsage{u})
+}
+
+func (p *player) giveBack(ctx context.Context, st step, got facts) error {
+	if len(st.args) < 2 {
+		return fmt.Errorf("giveback: write giveback ACCOUNT and one LIMIT=AMOUNT or more")
+	}
+	var names []string
+	var holds []reservation.Hold
+	for _, arg := range st.args[1:] {
+		at := strings.LastIndexByte(arg, '=')
+		amount, err := strconv.ParseInt(arg[at+1:], 10, 64)
+		if at < 0 || err != nil {
+			return fmt.Errorf("giveback: %q is not LIMIT=AMOUNT", arg)
+		}
+		h, err := p.hold(arg[:at])
+		if err != nil {
+			return err
+		}
+		h.Amount = quota.Amount(amount)
+		names, holds = append(names, arg[:at]), append(holds, h)
+	}
+	answer, err := p.GiveBack(ctx, st.args[0], holds)
+	if err != nil {
+		return err
+	}
+	for i, given := range answer.Given {
+		got[names[i]+".given"] = given
+	}
+	got.levels(names, answer.Levels, answer.Now)
+	return nil
 }
 
 func (p *player) open(ctx context.Context, st step, got facts) error {

@@ -38,6 +38,7 @@ type faulty struct {
 	restore func(m *Model, q reservation.RestoreRequest) (reservation.RestoreVerdict, error)
 	open    func(m *Model, account, cursor string, most int) (reservation.OpenPage, error)
 	push    func(m *Model, account string, usage []reservation.CounterUsage) error
+	give    func(m *Model, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error)
 	audit   func(m *Model, q reservation.AuditRequest) (reservation.AuditAnswer, error)
 	sweep   func(m *Model, most int) (reservation.SweepAnswer, error)
 	lookup  func(m *Model, account string, id reservation.ID) (reservation.Record, error)
@@ -183,6 +184,19 @@ func (f *faulty) Push(ctx context.Context, account string, usage []reservation.C
 		return f.push(f.Model, account, usage)
 	}
 	return f.Model.Push(ctx, account, usage)
+}
+
+func (f *faulty) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	if err := errors.Join(reservation.ValidateGiveBack(account, holds), ctx.Err()); err != nil {
+		return reservation.GiveBackAnswer{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.after()
+	if f.give != nil {
+		return f.give(f.Model, account, holds)
+	}
+	return f.Model.GiveBack(ctx, account, holds)
 }
 
 func (f *faulty) Sweep(ctx context.Context, most int) (reservation.SweepAnswer, error) {
@@ -1009,6 +1023,19 @@ var mutants = []mutant{
 	}},
 	{"a Push is lost", true, func(f *faulty) {
 		f.push = func(m *Model, account string, usage []reservation.CounterUsage) error { return nil }
+	}},
+	{"what is given back goes above the capacity", false, func(f *faulty) {
+		f.give = func(m *Model, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+			answer := reservation.GiveBackAnswer{Now: instant(m.now())}
+			for _, h := range holds {
+				p := h.Bucket
+				p.Capacity = quota.MaxAmount
+				m.change(nameOf(account, h.Counter), p, -h.Amount)
+				answer.Given = append(answer.Given, h.Amount)
+			}
+			answer.Levels = m.levels(account, holds)
+			return answer, nil
+		}
 	}},
 	{"an audit shows the counters as the sums", false, afterAudit(func(m *Model, q reservation.AuditRequest, a *reservation.AuditAnswer) {
 		for i := range a.Counters {

@@ -155,6 +155,12 @@ func (w wire) Push(ctx context.Context, account string, usage []reservation.Coun
 	return err
 }
 
+func (w wire) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	return deliver(w.network, w.engineFate(), func(s reservation.Store) (reservation.GiveBackAnswer, error) {
+		return s.GiveBack(context.WithoutCancel(ctx), account, holds)
+	})
+}
+
 func (w wire) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
 	return w.store().Open(ctx, account, cursor, most)
 }

@@ -1,0 +1,53 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// GiveBack implements reservation.Store.
+func (s *Store) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
+	if err := reservation.ValidateGiveBack(account, holds); err != nil {
+		return reservation.GiveBackAnswer{}, err
+	}
+	now, err := s.enter(ctx)
+	if err != nil {
+		return reservation.GiveBackAnswer{}, err
+	}
+	defer s.mu.Unlock()
+	answer := reservation.GiveBackAnswer{Now: at(now)}
+	a := s.accounts[account]
+	if a != nil {
+		s.prepare(a, now)
+		defer s.settle(a)
+	}
+	for i := range holds {
+		h := &holds[i]
+		var given quota.Amount
+		if c := s.lookup(a, h); c != nil {
+			given = c.giveBack(h.Amount, now)
+			s.release(c, now)
+		}
+		l := s.look(s.lookup(a, h), h, now)
+		answer.Given = append(answer.Given, given)
+		answer.Levels = append(answer.Levels, l.level(h, now))
+	}
+	return answer, nil
+}
+
+// giveBack fills the bucket by at most amount, and says by how much.
+func (b *bucketState) giveBack(amount quota.Amount, now int64) quota.Amount {
+	if now >= b.fullAt {
+		return 0
+	}
+	params := b.params
+	level, remainder := b.levelFor(&params, now)
+	if lacks := params.Capacity - level; lacks < amount {
+		amount = lacks
+	}
+	level, remainder = params.Give(level, remainder, amount)
+	b.put(&params, level, remainder, now)
+	return amount
+}
