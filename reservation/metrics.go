@@ -24,6 +24,7 @@ type metrics struct {
 
 	expired         prometheus.Counter
 	degraded        prometheus.Counter
+	creditsLeft     prometheus.Counter
 	confirmsDropped prometheus.Counter
 	confirmsFailed  prometheus.Counter
 	seeds           prometheus.Counter
@@ -60,10 +61,11 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}, []string{"call"}),
 		refunds:         vector("refunds_total", "Answers to Refund, by result.", "result"),
 		renewals:        vector("renewals_total", "Answers to Renew, by result.", "result"),
-		amounts:         vector("amounts_total", "Amounts by what became of them (held, charged, given_back, overrun) and meter; cost is in nano-USD.", "what", "meter"),
+		amounts:         vector("amounts_total", "Amounts by what became of them (held, charged, given_back, overrun; credited, credit_cut by gateways) and meter; cost is in nano-USD.", "what", "meter"),
 		closings:        vector("swept_closings_total", "Closings that a sweep posted to the ledger, by kind.", "kind"),
 		expired:         counter("expired_total", "Reservations whose lease ended without a Refund."),
 		degraded:        counter("degraded_grants_total", "Grants by the limits' own rules while the engine did not answer."),
+		creditsLeft:     counter("credits_left_total", "Credits that the ledger has and whose buckets the engine did not take: they refill by themselves."),
 		confirmsDropped: counter("confirms_dropped_total", "Confirmations that found the queue full or failed for a minute, and were left to a sweep."),
 		confirmsFailed:  counter("confirms_failed_total", "Tries to confirm that the engine did not take."),
 		seeds:           counter("seeds_total", "Quota counters that got their value from the ledger."),
@@ -141,6 +143,14 @@ func (m *metrics) refunded(took time.Duration, r Receipt, err error) {
 		return
 	}
 	for what, amounts := range map[string]quota.Amounts{"charged": r.Charged, "given_back": r.GivenBack, "overrun": r.Overrun} {
+		for meter, amount := range amounts {
+			m.amounts.WithLabelValues(what, meterName(meter)).Add(float64(amount))
+		}
+	}
+}
+
+func (m *metrics) credited(c Credited) {
+	for what, amounts := range map[string]quota.Amounts{"credited": c.Given, "credit_cut": c.Cut} {
 		for meter, amount := range amounts {
 			m.amounts.WithLabelValues(what, meterName(meter)).Add(float64(amount))
 		}
