@@ -109,15 +109,18 @@ func TestGrpcurl(t *testing.T) {
 	if health := run("-d", `{"service":"envoy.service.ratelimit.v3.RateLimitService"}`, address, "grpc.health.v1.Health/Check"); !strings.Contains(health, "SERVING") {
 		t.Errorf("health: %s", health)
 	}
-	for _, test := range []struct{ hits, want string }{{"6000", "OK"}, {"6000", "OVER_LIMIT"}, {"3000", "OK"}} {
+	for _, test := range []struct{ hits, more, want string }{
+		{"6000", "", "OK"}, {"6000", "", "OVER_LIMIT"}, {"3000", "", "OK"},
+		{"5000", `,"is_negative_hits":true`, "OK"}, {"6000", "", "OK"},
+	} {
 		text := run("-H", "Authorization: Bearer demo", "-d",
-			`{"domain":"demo","hits_addend":`+test.hits+`,"descriptors":[{"entries":[{"key":"meter","value":"tokens"}]}]}`,
+			`{"domain":"demo","hits_addend":`+test.hits+`,"descriptors":[{"entries":[{"key":"meter","value":"tokens"}]`+test.more+`}]}`,
 			address, "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
 		var answer struct{ OverallCode string }
 		if err := json.Unmarshal([]byte(text), &answer); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s hits: %s", test.hits, answer.OverallCode)
+		t.Logf("%s hits%s: %s", test.hits, test.more, answer.OverallCode)
 		if answer.OverallCode != test.want {
 			t.Errorf("%s hits: %s, want %s", test.hits, text, test.want)
 		}

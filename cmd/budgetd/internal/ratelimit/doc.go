@@ -23,6 +23,9 @@
 // A descriptor with the entry "already_used", "true" is charged whatever the
 // limits have left, before anything else: an overrun.
 //
+// Negative hits are given back, after that: see [reservation.Broker.Credit]. They
+// give no request back where they are in another meter.
+//
 // A request has an idempotency key where a descriptor has the entry
 // "idempotency_key", or the metadata x-request-id is sent. The key is a hash of
 // that and of the whole request.

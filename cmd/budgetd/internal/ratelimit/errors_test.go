@@ -19,8 +19,8 @@ func TestErrors(t *testing.T) {
 	client := begin(t, ratelimit.NameByDomain)
 	many := slices.Repeat([]*ratelimitv3.RateLimitDescriptor{described("path", "/")}, ratelimit.MaxDescriptors+1)
 	wide := described(slices.Repeat([]string{"path", "/"}, 40)...)
-	back := described("path", "/")
-	back.IsNegativeHits = true
+	both := described("already_used", "true")
+	both.IsNegativeHits = true
 	none := described("already_used", "true")
 	none.HitsAddend = wrapperspb.UInt64(0)
 	huge := described("path", "/")
@@ -38,7 +38,7 @@ func TestErrors(t *testing.T) {
 		`descriptors[0].entries[1]: "path" has another value`:                       asked("demo", 1, described("path", "/", "path", "/v1")),
 		`descriptors[0].entries: the meter in_flight counts slots`:                  asked("demo", 1, described("meter", "in_flight")),
 		`descriptors[0].entries: the meter is none`:                                 asked("demo", 1, described("meter", "No Meter")),
-		`descriptors[0].is_negative_hits: hits can't be given back`:                 asked("demo", 1, back),
+		`descriptors[0].is_negative_hits: is set beside already_used`:               asked("demo", 1, both),
 		`descriptors[0].entries: already_used is "maybe"`:                           asked("demo", 1, described("already_used", "maybe")),
 		`descriptors[0].hits_addend: 0 is nothing`:                                  asked("demo", 1, none),
 		`descriptors[0].hits_addend: 9223372036854775808 is too much`:               asked("demo", 1, huge),

@@ -123,6 +123,12 @@ func readDescriptor(at string, request *rlsv3.RateLimitRequest, from *ratelimitv
 		return d, err
 	}
 	switch {
+	case from.GetIsNegativeHits() && used:
+		return d, rpc.Invalid(at+".is_negative_hits", "is set beside already_used", "one of them")
+	case from.GetIsNegativeHits() && d.hits == 0:
+		return d, rpc.Invalid(at+".hits_addend", "0 gives nothing back", "at least 1")
+	case from.GetIsNegativeHits():
+		d.kind = giveBack
 	case used && d.hits == 0:
 		return d, rpc.Invalid(at+".hits_addend", "0 is nothing that was used already", "at least 1")
 	case used:
@@ -140,9 +146,6 @@ func readHits(at string, request *rlsv3.RateLimitRequest, from *ratelimitv3.Rate
 	}
 	if err := (quota.Amounts{meter: 1}).Validate(); err != nil {
 		return 0, rpc.Invalid(at+".entries", "the meter is none: "+err.Error(), "")
-	}
-	if from.GetIsNegativeHits() {
-		return 0, rpc.Invalid(at+".is_negative_hits", "hits can't be given back: what was charged is settled, and a rate limit request does not say which charge it is about", "reserve what is given back in part with Reserve and Refund")
 	}
 	hits := uint64(request.GetHitsAddend())
 	if hits == 0 {

@@ -112,6 +112,7 @@ func TestMapping(t *testing.T) {
 			if rapid.Bool().Draw(t, "own") {
 				d.HitsAddend = wrapperspb.UInt64(rapid.Uint64Range(0, 2).Draw(t, "own hits"))
 			}
+			d.IsNegativeHits = rapid.IntRange(0, 3).Draw(t, "negative") == 0
 			if rapid.IntRange(0, 3).Draw(t, "limit") == 0 {
 				d.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: 2}
 			}

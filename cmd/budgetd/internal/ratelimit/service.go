@@ -40,7 +40,7 @@ func NewService(gateway *rpc.Gateway, naming Naming) (rpc.Service, error) {
 // the same call, tried again.
 const requestID = "X-Request-Id"
 
-// shouldRateLimit charges what was used already, looks at what is to be looked
+// shouldRateLimit charges what was used already, gives back, looks at what is to be looked
 // at, and then charges.
 func (s *service) shouldRateLimit(ctx context.Context, request *connect.Request[rlsv3.RateLimitRequest]) (*connect.Response[rlsv3.RateLimitResponse], error) {
 	descriptors, err := read(request.Msg, s.naming)
@@ -60,7 +60,11 @@ func (s *service) shouldRateLimit(ctx context.Context, request *connect.Request[
 		response.Statuses[i] = &status{Code: rlsv3.RateLimitResponse_UNKNOWN}
 	}
 	for _, one := range steps(descriptors, key) {
-		answer, err := s.gateway.Charge(ctx, one.spend)
+		ask := s.gateway.Charge
+		if one.kind == giveBack {
+			ask = s.gateway.Credit
+		}
+		answer, err := ask(ctx, one.spend)
 		if err != nil {
 			return nil, err
 		}

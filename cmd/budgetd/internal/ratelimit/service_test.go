@@ -124,6 +124,38 @@ func TestAlreadyUsed(t *testing.T) {
 	}
 }
 
+// Negative hits give back what was charged, once for an id, to buckets and
+// quotas, and never more.
+func TestNegativeHits(t *testing.T) {
+	client := begin(t, ratelimit.NameByDomain)
+	back := func(hits uint64, pairs ...string) *rlsv3.RateLimitRequest {
+		d := described(pairs...)
+		d.IsNegativeHits, d.HitsAddend = true, wrapperspb.UInt64(hits)
+		return asked("demo", 1, d)
+	}
+	for i, e := range []exchange{
+		{asked("demo", 9000, described("meter", "tokens")), "OK; OK tokens 10000/100 SECOND r=1000 t=1m30s"},
+		{back(4000, "meter", "tokens", "idempotency_key", "a"), "OK; OK tokens 10000/100 SECOND r=5000 t=50s"},
+		{back(4000, "meter", "tokens", "idempotency_key", "a"), "OK; OK"},
+		{asked("demo", 5001, described("meter", "tokens")), "OVER_LIMIT; OVER_LIMIT tokens 10000/100 SECOND r=5000 t=50s"},
+		{back(99_999, "meter", "tokens"), "OK; OK tokens 10000/100 SECOND r=10000 t=0s"},
+		{back(1, "meter", "tokens"), "OK; OK"}, // nothing is left to be given back
+		{asked("demo", 100, described("meter", "pages")), "OK; OK pages 100/1 DAY r=0 t=12h0m0s"},
+		{asked("demo", 1, described("meter", "pages")), "OVER_LIMIT; OVER_LIMIT pages 100/1 DAY r=0 t=12h0m0s"},
+		{back(30, "meter", "pages"), "OK; OK"},
+		{asked("demo", 30, described("meter", "pages")), "OK; OK pages 100/1 DAY r=0 t=12h0m0s"},
+		// The requests that these were are still counted: two grants of tokens and pages.
+		{asked("demo", 1, described("path", "/")), "OK; OK default 10/5 SECOND r=6 t=2s"},
+	} {
+		if got := first(t, client, e.request); got != e.want {
+			t.Errorf("request %d: %s, want %s", i, got, e.want)
+		}
+	}
+	if got := told(t, client, back(7, "path", "/")); !strings.Contains(got, "\nBudget-Given-Back: requests=4") {
+		t.Errorf("%s", got)
+	}
+}
+
 // A request that is sent twice is charged once where it has an id, in the
 // metadata or in a descriptor. Another request of the same id is another one.
 func TestOnce(t *testing.T) {

@@ -19,9 +19,10 @@ type kind int
 
 // The kinds.
 const (
-	charge kind = iota // charged unless a limit refuses
-	look               // asked whether they would pass
-	useUp              // charged beyond the limits: they were used already
+	charge   kind = iota // charged unless a limit refuses
+	look                 // asked whether they would pass
+	useUp                // charged beyond the limits: they were used already
+	giveBack             // credited
 )
 
 // step is what is asked of the broker at once.
@@ -36,7 +37,7 @@ type step struct {
 // charges. key is the request's idempotency key, "" for none.
 func steps(descriptors []descriptor, key string) []step {
 	var out []step
-	for _, kind := range []kind{useUp, look, charge} {
+	for _, kind := range []kind{useUp, giveBack, look, charge} {
 		first := len(out)
 		for i := range descriptors {
 			d := &descriptors[i]

@@ -4,7 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -74,6 +78,35 @@ func (g *Gateway) Charge(ctx context.Context, spend reservation.Spend) (Answer, 
 	}
 	if limit, ok := tightest(decision.Grant); ok {
 		limit.set(answer.Header)
+	}
+	return answer, nil
+}
+
+// Credit gives back what the caller of ctx had charged. The answer is a grant with
+// the buckets that took something, and the header Budget-Given-Back says how much
+// of each meter came back. The error is as of Charge.
+func (g *Gateway) Credit(ctx context.Context, spend reservation.Spend) (Answer, error) {
+	s := g.calls
+	account, err := s.account(ctx, spend.Account)
+	if err != nil {
+		return Answer{}, s.asConnect(ctx, err, inCharge)
+	}
+	spend.Account, spend.APIKey = account, apiKey(ctx)
+	credited, err := s.broker.Credit(ctx, spend)
+	if err != nil {
+		return Answer{}, s.forAccount(ctx, account, err, inCharge)
+	}
+	answer := Answer{Header: http.Header{}}
+	answer.Grant = &reservation.Grant{State: reservation.StateSettled, Replayed: credited.Replayed, Holds: credited.Buckets, Now: credited.Now}
+	if limit, ok := tightest(answer.Grant); ok {
+		limit.set(answer.Header)
+	}
+	if !credited.Replayed {
+		var meters []string
+		for _, meter := range slices.Sorted(maps.Keys(credited.Given)) {
+			meters = append(meters, fmt.Sprintf("%s=%d", meter, credited.Given[meter]))
+		}
+		answer.Header.Set("Budget-Given-Back", strings.Join(meters, ", "))
 	}
 	return answer, nil
 }
