@@ -4,6 +4,9 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -74,6 +77,39 @@ func TestReadmeCommands(t *testing.T) {
 	body := regexp.MustCompile(`"reservationId":"[^"]*"`).ReplaceAllString(calls[1][2], `"reservationId":"`+first["reservationId"].(string)+`"`)
 	if status, _, answer := post(t, b.URL, "demo", "Refund", body); status != http.StatusOK {
 		t.Errorf("Refund as printed: %d %v", status, answer)
+	}
+}
+
+// TestReadmeTeam runs the README's lines for a team, and those for who looks after
+// the books, in one shell as they are printed, with the plans of docs/policy.md.
+func TestReadmeTeam(t *testing.T) {
+	nextYear := time.Now().AddDate(1, 0, 0).Format(time.DateOnly)
+	dated := strings.NewReplacer("2027-03-01", nextYear, "127.0.0.1:8080", "$BUDGETD_LISTEN")
+	plans := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "docs", "policy.md"))
+	readme := read(t, "README.md")
+	var lines string
+	for _, heading := range []string{"For a team", "Who spent what"} {
+		_, section, _ := strings.Cut(readme, "\n## "+heading+"\n")
+		lines += regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(section)[1]
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plans.yaml"), []byte(dated.Replace(plans[1])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := broker.FreeAddress(t)
+	// The broker goes when the shell does.
+	shell := exec.Command("sh", "-euc", "trap 'kill $!; wait' EXIT\n"+dated.Replace(lines)+"BUDGETD_KEY=$(cat data/admin-key) budgetd audit\n")
+	shell.Dir = dir
+	shell.Env = append(os.Environ(), "BUDGETD_LISTEN="+address, "BUDGETD_SERVER=http://"+address,
+		"PATH="+filepath.Dir(broker.Binary(t))+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	for _, want := range []string{`"amount":"4000"`, `"gaps":"0"`, `"name":"top-up"`, `"done":true`, `"reservations":[{`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s was not printed:\n%s", want, out)
+		}
 	}
 }
 
