@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,12 +57,15 @@ func read(r *http.Request) (request, error) {
 			}
 			useHeaders = value == "read"
 		case kind == "label" && of != "":
-			read.spend.Labels[of] = rpc.LabelValue(value)
+			read.spend.Labels[of] = rpc.LabelValue(of, value)
 		case kind == "label-from" && of != "":
 			if query.Has("label." + of) {
 				return read, rpc.Invalid("query", fmt.Sprintf("label %.64q is stated in two ways", of), "label or label-from")
 			}
-			read.spend.Labels[of] = rpc.LabelValue(r.Header.Get(value))
+			if rpc.CarriesCredential(value) {
+				return read, rpc.Invalid(name, fmt.Sprintf("the header %.64q carries a credential, and labels are kept in the ledger and shown in reports", value), "a header that names the client and opens nothing, such as one that the gateway sets after it checked the credential")
+			}
+			read.spend.Labels[of] = rpc.LabelValue(of, withoutQuery(value, r.Header.Get(value)))
 		case kind == "amount" && of != "":
 			if err := read.amount(name, of, value); err != nil {
 				return read, err
@@ -96,7 +100,7 @@ func (r *request) headers(header http.Header, query url.Values) error {
 			}
 		case kind == "Label" && of != "":
 			if _, stated := r.spend.Labels[of]; !stated {
-				r.spend.Labels[of] = rpc.LabelValue(value)
+				r.spend.Labels[of] = rpc.LabelValue(of, value)
 			}
 		case kind == "Amount" && of != "":
 			meter := strings.ReplaceAll(of, "-", "_") // many proxies drop headers with a "_"
@@ -126,4 +130,16 @@ func (r *request) amount(field, meter, text string) error {
 		r.spend.Amounts[quota.Meter(meter)] = quota.Amount(n)
 	}
 	return nil
+}
+
+// addressHeaders tell the address that a client asked for, whose query may carry
+// its key (Gemini's does), and has too many values to count by.
+var addressHeaders = []string{"X-Forwarded-Uri", "X-Original-Uri", "X-Original-Url", "X-Rewrite-Url", "Referer"}
+
+// withoutQuery is a header's value, of an address without its query.
+func withoutQuery(header, value string) string {
+	if slices.Contains(addressHeaders, http.CanonicalHeaderKey(header)) {
+		value, _, _ = strings.Cut(value, "?")
+	}
+	return value
 }

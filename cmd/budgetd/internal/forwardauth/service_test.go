@@ -189,3 +189,54 @@ func TestForwardAuthRefusesBadInput(t *testing.T) {
 		t.Errorf("something was counted: %v", header)
 	}
 }
+
+// No credential becomes a label: a header that carries one is refused by its name,
+// and of what looks like one, or has one in its query, the label says a hash, or
+// nothing.
+func TestForwardAuthKeepsCredentialsOut(t *testing.T) {
+	url := start(t)
+	for _, header := range []string{
+		"Authorization", "cookie", "X-Budget-Key", "X-Api-Key", "Proxy-Authorization", "x-goog-api-key", "api-key",
+		"X-Forwarded-Access-Token", "X-Auth-Request-Access-Token", "X-Amz-Security-Token", "x_api_key",
+	} {
+		sent := []string{key}
+		if header != "X-Budget-Key" {
+			sent = append(sent, header+": s3cr3t-s3cr3t")
+		}
+		status, _, text := ask(t, url, "GET", "?label-from.user="+header, sent...)
+		if status != http.StatusBadRequest || !strings.Contains(text, "label-from.user") || !strings.Contains(text, "carries a credential") || strings.Contains(text, "s3cr3t") {
+			t.Errorf("%s: %d %s", header, status, text)
+		}
+	}
+	for _, asked := range [][]string{
+		{"?label-from.user=X-Client", "X-Client: Bearer s3cr3t"},
+		{"?label-from.path=X-Forwarded-Uri", "X-Forwarded-Uri: /v1beta/models/x:generateContent?key=s3cr3t"},
+		{"", "X-Budget-Label-User: sk-s3cr3t"},
+		{"", "X-Budget-Label-X-Api-Key: s3cr3t"},
+		{"?label.user=bk_s3cr3t"},
+	} {
+		if status, _, text := ask(t, url, "GET", asked[0], append(asked[1:], key)...); status != http.StatusOK {
+			t.Errorf("%v: %d %s", asked, status, text)
+		}
+	}
+	const grouped = `{"account":"demo","from":"2026-03-09T00:00:00Z","to":"2026-03-12T00:00:00Z","grain":"USAGE_GRAIN_TOTAL","meters":["requests"],"groupBy":["user","path","x-api-key"]}`
+	request, err := http.NewRequest(http.MethodPost, url+"/budget.v1.BudgetService/ListUsage", strings.NewReader(grouped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	request.Header.Set("Authorization", "Bearer demo")
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(body); response.StatusCode != http.StatusOK || strings.Contains(text, "s3cr3t") || strings.Count(text, "sha256:") < 4 || !strings.Contains(text, `/v1beta/models/x:generateContent"`) {
+		t.Errorf("the ledger has %d %s", response.StatusCode, text)
+	}
+}

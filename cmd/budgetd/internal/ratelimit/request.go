@@ -78,7 +78,7 @@ func readDescriptor(at string, request *rlsv3.RateLimitRequest, from *ratelimitv
 	}
 	stated := map[string]string{}
 	for i, entry := range from.GetEntries() {
-		name, value := entry.GetKey(), rpc.LabelValue(entry.GetValue())
+		name, value := entry.GetKey(), rpc.LabelValue(entry.GetKey(), entry.GetValue())
 		if before, twice := stated[name]; twice && before != value {
 			return d, rpc.Invalid(fmt.Sprintf("%s.entries[%d]", at, i), fmt.Sprintf("%.80q has another value in the same descriptor", name), "one value for each key; give the action a descriptor_key of its own")
 		}

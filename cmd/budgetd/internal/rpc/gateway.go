@@ -123,11 +123,13 @@ func Invalid(field, problem, bound string) *connect.Error {
 	return invalid(&budgetv1.InvalidField{Field: field, Problem: problem, Bound: bound})
 }
 
-// LabelValue is the value, or "sha256:" and its hash in hex where no label may
-// have it: what a client can put into a header must not make a gateway's call
-// fail, since gateways may let failures pass.
-func LabelValue(value string) string {
-	if quota.ValidateLabels(map[string]string{"value": value}) == nil {
+// LabelValue is the value of a label that a gateway names, or "sha256:" and its
+// hash in hex where no label may have it: what a client can put into a header must
+// not make a gateway's call fail, since gateways may let failures pass. A credential
+// is hashed too, by the label's name or by its form: it still tells clients apart,
+// and opens nothing where labels are kept and shown.
+func LabelValue(name, value string) string {
+	if value == "" || quota.ValidateLabels(map[string]string{"value": value}) == nil && !CarriesCredential(name) && !looksLikeCredential(value) {
 		return value
 	}
 	sum := sha256.Sum256([]byte(value))
