@@ -47,6 +47,9 @@ func (b *bucketState) giveBack(amount quota.Amount, now int64) quota.Amount {
 	if lacks := params.Capacity - level; lacks < amount {
 		amount = lacks
 	}
+	if amount == 0 {
+		return 0 // what is not changed is not written
+	}
 	level, remainder = params.Give(level, remainder, amount)
 	b.put(&params, level, remainder, now)
 	return amount

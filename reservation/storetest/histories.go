@@ -141,6 +141,7 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 		"renew":   h.renewAny,
 		"restore": h.restoreAny,
 		"push":    h.pushAny,
+		"credit":  h.giveBackAny,
 		"open":    h.openAny,
 		"audit":   h.auditAny,
 		"seed":    h.seedAny,
@@ -436,6 +437,24 @@ func (h *historyState) restoreAny(t *rapid.T) {
 	h.forgetKey(&q.Key, q.Account)
 	verdict, err := h.Restore(h.ctx, q)
 	t.Logf("restore %s -> %s", q.Account, nameIn(restoreNames, verdict))
+	h.must(t, err)
+}
+
+// giveBackAny gives the buckets of a plan something back, of no reservation.
+func (h *historyState) giveBackAny(t *rapid.T) {
+	made, ok := h.any(t)
+	if !ok {
+		return
+	}
+	var holds []reservation.Hold
+	for _, hold := range made.Holds {
+		if hold.Kind == quota.KindBucket {
+			hold.Amount = quota.Amount(rapid.Int64Range(0, 20).Draw(t, "amount"))
+			holds = append(holds, hold)
+		}
+	}
+	answer, err := h.GiveBack(h.ctx, made.Account, holds)
+	t.Logf("give back to %d buckets of %s -> %v", len(holds), made.Account, answer.Given)
 	h.must(t, err)
 }
 

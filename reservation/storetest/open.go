@@ -59,7 +59,9 @@ func (m *Model) GiveBack(ctx context.Context, account string, holds []reservatio
 		if b := m.bucket(name); b != nil && !b.fullBy(m.now()) {
 			p := b.params
 			given = min(h.Amount, p.Capacity-floor(m.levelAt(name, p, m.now())))
-			m.change(name, p, -given)
+			if given > 0 {
+				m.change(name, p, -given)
+			}
 		}
 		answer.Given = append(answer.Given, given)
 	}
