@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -131,7 +129,9 @@ refusal which limit, what is left and when to come back.`,
 			if err != nil {
 				return to.explain(&renamed{budget.AsRefusal(err), "idempotencyKey", "--idempotency-key"})
 			}
-			warnOfUnlimited(s, request.Amounts, answer.Msg.Holds)
+			for _, meter := range answer.Msg.UnlimitedMeters {
+				fmt.Fprintf(s.err, "budgetd: note: no limit that this call meets counts %q\n", meter)
+			}
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, answer.Msg)
 			}
@@ -148,20 +148,6 @@ refusal which limit, what is left and when to come back.`,
 	cmd.Flags().DurationVar(&lease, "lease", budget.DefaultLease, "how long it lives without a renew, 1ms to 24h")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what the answer would be and take nothing")
 	return cmd
-}
-
-// warnOfUnlimited names the meters that nothing limits: perhaps they are
-// misspelt.
-func warnOfUnlimited(s streams, asked map[string]int64, holds []*budgetv1.Hold) {
-	limited := map[string]bool{}
-	for _, h := range holds {
-		limited[h.Meter] = true
-	}
-	for _, meter := range slices.Sorted(maps.Keys(asked)) {
-		if !limited[meter] {
-			fmt.Fprintf(s.err, "budgetd: note: no limit that this call meets counts %q\n", meter)
-		}
-	}
 }
 
 func showReservation(s streams, m *budgetv1.ReserveResponse) {

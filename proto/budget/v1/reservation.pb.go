@@ -305,8 +305,12 @@ type ReserveResponse struct {
 	// where llm states min_output_tokens. 0: the call had no llm, or one without
 	// output.
 	GrantedMaxOutputTokens int64 `protobuf:"varint,9,opt,name=granted_max_output_tokens,json=grantedMaxOutputTokens,proto3" json:"granted_max_output_tokens,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The meters of the request's amounts that no limit of this call counts, sorted:
+	// perhaps they are misspelt. What is stated in them is in the ledger all the
+	// same. Empty: each has a limit, or the grant is degraded.
+	UnlimitedMeters []string `protobuf:"bytes,10,rep,name=unlimited_meters,json=unlimitedMeters,proto3" json:"unlimited_meters,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ReserveResponse) Reset() {
@@ -400,6 +404,13 @@ func (x *ReserveResponse) GetGrantedMaxOutputTokens() int64 {
 		return x.GrantedMaxOutputTokens
 	}
 	return 0
+}
+
+func (x *ReserveResponse) GetUnlimitedMeters() []string {
+	if x != nil {
+		return x.UnlimitedMeters
+	}
+	return nil
 }
 
 // Hold is what a reservation has taken from one counter of one limit.
@@ -981,9 +992,11 @@ type ChargeResponse struct {
 	Degraded bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// The version of the price catalogue that the charge was priced with. Empty:
 	// the call was not priced.
-	PriceVersion  string `protobuf:"bytes,6,opt,name=price_version,json=priceVersion,proto3" json:"price_version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PriceVersion string `protobuf:"bytes,6,opt,name=price_version,json=priceVersion,proto3" json:"price_version,omitempty"`
+	// As ReserveResponse.unlimited_meters.
+	UnlimitedMeters []string `protobuf:"bytes,7,rep,name=unlimited_meters,json=unlimitedMeters,proto3" json:"unlimited_meters,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ChargeResponse) Reset() {
@@ -1056,6 +1069,13 @@ func (x *ChargeResponse) GetPriceVersion() string {
 		return x.PriceVersion
 	}
 	return ""
+}
+
+func (x *ChargeResponse) GetUnlimitedMeters() []string {
+	if x != nil {
+		return x.UnlimitedMeters
+	}
+	return nil
 }
 
 // GetReservationRequest asks for one reservation.
@@ -1336,7 +1356,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9a\x03\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc5\x03\n" +
 	"\x0fReserveResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x129\n" +
 	"\n" +
@@ -1347,7 +1367,9 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\bdegraded\x18\x06 \x01(\bR\bdegraded\x12#\n" +
 	"\rprice_version\x18\a \x01(\tR\fpriceVersion\x123\n" +
 	"\bestimate\x18\b \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\x129\n" +
-	"\x19granted_max_output_tokens\x18\t \x01(\x03R\x16grantedMaxOutputTokens\"\xde\x01\n" +
+	"\x19granted_max_output_tokens\x18\t \x01(\x03R\x16grantedMaxOutputTokens\x12)\n" +
+	"\x10unlimited_meters\x18\n" +
+	" \x03(\tR\x0funlimitedMeters\"\xde\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -1404,14 +1426,15 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x06tokens\x18\x03 \x01(\v2\x17.budget.v1.TokenClassesR\x06tokens\x12>\n" +
 	"\x0eprovider_usage\x18\x04 \x01(\v2\x17.google.protobuf.StructR\rproviderUsage\x12,\n" +
 	"\x05units\x18\x05 \x01(\v2\x16.budget.v1.BilledUnitsR\x05units\x12+\n" +
-	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\"\xb9\x02\n" +
+	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\"\xe4\x02\n" +
 	"\x0eChargeResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12@\n" +
 	"\acharged\x18\x02 \x03(\v2&.budget.v1.ChargeResponse.ChargedEntryR\acharged\x12%\n" +
 	"\x05holds\x18\x03 \x03(\v2\x0f.budget.v1.HoldR\x05holds\x12\x1a\n" +
 	"\breplayed\x18\x04 \x01(\bR\breplayed\x12\x1a\n" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12#\n" +
-	"\rprice_version\x18\x06 \x01(\tR\fpriceVersion\x1a:\n" +
+	"\rprice_version\x18\x06 \x01(\tR\fpriceVersion\x12)\n" +
+	"\x10unlimited_meters\x18\a \x03(\tR\x0funlimitedMeters\x1a:\n" +
 	"\fChargedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\">\n" +

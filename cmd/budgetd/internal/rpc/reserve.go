@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -55,6 +56,7 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		PriceVersion:  grant.PriceVersion,
 
 		GrantedMaxOutputTokens: int64(grant.MaxOutput),
+		UnlimitedMeters:        unlimited(m.Amounts, grant),
 	}
 	if !m.DryRun {
 		answer.ExpiresAt = timeOut(grant.ExpiresAt)
@@ -66,6 +68,22 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 	response := connect.NewResponse(answer)
 	limitHeaders(response, grant)
 	return response, nil
+}
+
+// unlimited returns the meters of the amounts that no hold of the grant counts,
+// sorted; none where the holds are not known to be all.
+func unlimited(amounts map[string]int64, grant *reservation.Grant) []string {
+	if grant.Degraded {
+		return nil
+	}
+	var meters []string
+	for meter := range amounts {
+		if !slices.ContainsFunc(grant.Holds, func(h reservation.HeldLimit) bool { return string(h.Meter) == meter }) {
+			meters = append(meters, meter)
+		}
+	}
+	slices.Sort(meters)
+	return meters
 }
 
 // limitHeaders tells of the tightest limit that granted.
@@ -112,6 +130,8 @@ func (s *service) Charge(ctx context.Context, request *connect.Request[budgetv1.
 		Replayed:      grant.Replayed,
 		Degraded:      grant.Degraded,
 		PriceVersion:  grant.PriceVersion,
+
+		UnlimitedMeters: unlimited(m.Amounts, grant),
 	})
 	limitHeaders(response, grant)
 	return response, nil
