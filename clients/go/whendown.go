@@ -44,8 +44,10 @@ const LocalLimit = "local"
 // Local lets calls go on as a token bucket of this process allows: perSecond
 // requests a second, above 0, and burst at once, at least 1. Calls are counted by
 // the meter "requests", 1 unless the request states it. Every call with this
-// WhenDown, or a copy of it, takes from the same bucket. What it refuses is a
-// *[RefusedError] by the limit [LocalLimit].
+// WhenDown, or a copy of it, takes from the same bucket, whatever its account and
+// labels: it bounds what the process lets through, and does not part it among
+// clients. Make one for each kind of call that is to have its own. What it refuses is
+// a *[RefusedError] by the limit [LocalLimit].
 func Local(perSecond float64, burst int) (WhenDown, error) {
 	if !(perSecond > 0) || math.IsInf(perSecond, 1) {
 		return WhenDown{}, fmt.Errorf("local bucket: %v requests a second: want more than 0, and finite", perSecond)

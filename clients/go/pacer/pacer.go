@@ -16,7 +16,10 @@ import (
 const DefaultShare = 0.95
 
 // Pacer is a token bucket that waits. It is safe for concurrent use.
-type Pacer struct{ limiter *rate.Limiter }
+type Pacer struct {
+	limiter *rate.Limiter
+	share   float64
+}
 
 // New makes a Pacer for a limit of perSecond units a second and a bucket of
 // burst, which it takes to be full. It uses [DefaultShare] of the rate; both must
@@ -35,7 +38,7 @@ func NewShare(perSecond float64, burst int, share float64) (*Pacer, error) {
 	case !(share > 0) || share > 1:
 		return nil, fmt.Errorf("pacer: a share of %g is not above 0 and at most 1", share)
 	}
-	return &Pacer{rate.NewLimiter(rate.Limit(perSecond*share), burst)}, nil
+	return &Pacer{rate.NewLimiter(rate.Limit(perSecond*share), burst), share}, nil
 }
 
 // Wait waits until a call of so many units may leave, after those that asked
@@ -50,9 +53,9 @@ func (p *Pacer) Wait(ctx context.Context, units int) error {
 }
 
 // SetLimit changes the limit's rate and burst, as by an answer's RateLimit-Policy;
-// the share stays at [DefaultShare]. Values that New refuses change nothing.
+// the share stays as it is. Values that New refuses change nothing.
 func (p *Pacer) SetLimit(perSecond float64, burst int) error {
-	other, err := New(perSecond, burst)
+	other, err := NewShare(perSecond, burst, p.share)
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,17 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
+// A new limit keeps the share that the Pacer was made with.
+func TestSetLimitKeepsTheShare(t *testing.T) {
+	p, err := NewShare(10, 5, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetLimit(20, 6); err != nil || p.limiter.Limit() != 10 || p.limiter.Burst() != 6 {
+		t.Errorf("%v, and the rate is %g of %d, want half of 20", err, p.limiter.Limit(), p.limiter.Burst())
+	}
+}
+
 func TestTransport(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer server.Close()
