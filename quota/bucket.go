@@ -23,16 +23,16 @@ type Bucket struct {
 // MicrosNever is what [Bucket.MicrosUntil] returns when waiting can't help.
 const MicrosNever int64 = math.MaxInt64
 
-// Bucket returns the arithmetic of a limit of [KindBucket], with the refill
-// reduced to lowest terms. For any other kind, or a limit that [NewPolicy]
-// would refuse, it is a bucket that never refills.
+// Bucket returns the arithmetic of a limit of [KindBucket] or [KindGCRA], with
+// the refill reduced to lowest terms. For any other kind, or a limit that
+// [NewPolicy] would refuse, it is a bucket that never refills.
 func (l Limit) Bucket() Bucket {
 	per := int64(l.Rate.Every / time.Microsecond)
 	capacity := l.Burst
 	if capacity == 0 {
 		capacity = l.Rate.Amount
 	}
-	if l.Kind != KindBucket || l.Rate.Amount <= 0 || per <= 0 {
+	if l.Kind != KindBucket && l.Kind != KindGCRA || l.Rate.Amount <= 0 || per <= 0 {
 		return Bucket{Capacity: max(capacity, 0), PerMicros: 1}
 	}
 	divisor := greatestCommonDivisor(int64(l.Rate.Amount), per)

@@ -10,7 +10,37 @@ const (
 	KindBucket Kind = 1 // weighted token bucket: Rate and Burst
 	KindSlots  Kind = 2 // calls in flight: Max
 	KindQuota  Kind = 3 // amount a calendar period: Max and Period
+
+	KindGCRA           Kind = 4 // generic cell rate algorithm: Rate and Burst
+	KindFixedWindow    Kind = 5 // Rate.Amount in each span of Rate.Every
+	KindSlidingCounter Kind = 6 // Rate.Amount in Rate.Every, estimated from two spans
+	KindSlidingLog     Kind = 7 // Rate.Amount in any span of Rate.Every
 )
+
+// Algorithms are the kinds that state a rate, by the word of the plan language.
+var Algorithms = map[string]Kind{
+	"token_bucket":   KindBucket,
+	"gcra":           KindGCRA,
+	"fixed_window":   KindFixedWindow,
+	"sliding_window": KindSlidingCounter,
+	"sliding_log":    KindSlidingLog,
+}
+
+// Algorithm returns the word of a kind that states a rate, "" for the others.
+func (k Kind) Algorithm() string {
+	for word, kind := range Algorithms {
+		if kind == k {
+			return word
+		}
+	}
+	return ""
+}
+
+// HasRate says that limits of the kind state a rate.
+func (k Kind) HasRate() bool { return k == KindBucket || k == KindGCRA || k.IsWindow() }
+
+// IsWindow says that a limit of the kind counts over a span of time: see [Window].
+func (k Kind) IsWindow() bool { return k >= KindFixedWindow && k <= KindSlidingLog }
 
 // DownRule says what a limit answers while its engine can't be asked.
 type DownRule string
@@ -41,7 +71,8 @@ const (
 	HoldForecast  HoldRule = "forecast"   // what such calls were seen to use, within Tolerance
 )
 
-// Rate is how fast a bucket refills: Amount units every Every.
+// Rate is how fast a bucket refills, or what a window admits: Amount units every
+// Every.
 type Rate struct {
 	Amount Amount        // units, 1 to MaxAmount
 	Every  time.Duration // 1 ms to 24 h, whole microseconds
@@ -53,8 +84,10 @@ type Limit struct {
 	Meter Meter
 	Kind  Kind
 
-	Rate  Rate   // KindBucket
-	Burst Amount // KindBucket: capacity in units, 1 to MaxAmount; Rate.Amount unless stated
+	Rate  Rate   // kinds with a rate
+	Burst Amount // KindBucket, KindGCRA: capacity in units, 1 to MaxAmount; Rate.Amount unless stated
+
+	FirstUse bool // KindFixedWindow: spans begin with the first call, not at multiples of Rate.Every
 
 	Max    Amount     // KindSlots: slots; KindQuota: units a period; 1 to MaxAmount
 	Period PeriodUnit // KindQuota
@@ -93,7 +126,7 @@ type Plan struct {
 // Pool is one limit shared by every account whose calls match it.
 type Pool struct {
 	Name  string
-	Limit Limit // Name equals the pool's; KindBucket or KindSlots
+	Limit Limit // Name equals the pool's; any kind but KindQuota
 }
 
 // Account is who is billed.
