@@ -360,7 +360,7 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
 	w.token.Retention = b.config.Retention
 	for i := range p.holds {
-		if h := &p.holds[i].Hold; h.Kind == quota.KindBucket {
+		if h := &p.holds[i].Hold; h.Kind.HasRate() {
 			w.token.Retention = min(max(w.token.Retention, h.window()), concurrency.MaxRetention)
 		}
 	}
@@ -466,7 +466,7 @@ func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
 	h := &w.token.Holds[answer.Refusal.Hold]
 	refused := &RefusedLimit{
 		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
-		Asked: answer.Refusal.Asked, Remaining: answer.Refusal.Remaining, Max: h.capacity(), Window: h.window(),
+		Asked: answer.Refusal.Asked, Remaining: answer.Refusal.Remaining, Max: h.Capacity(), Window: h.window(),
 		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
 	}
 	byOutput := slices.ContainsFunc(w.slopes, func(s meterSlope) bool { return s.Meter == h.Meter })

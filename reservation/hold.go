@@ -29,7 +29,8 @@ type Hold struct {
 	Kind   quota.Kind
 	Amount quota.Amount // 0 to quota.MaxAmount; 1 for slots. 0 takes nothing and is never refused, but a Refund may charge the counter
 
-	Bucket quota.Bucket // KindBucket
+	Bucket quota.Bucket // KindBucket, KindGCRA
+	Window quota.Window // kinds that count over a span of time; its Kind is the hold's
 	Max    quota.Amount // KindSlots: slots; KindQuota: units a period
 	Period quota.Period // KindQuota: the period of the reservation
 
@@ -56,12 +57,13 @@ const (
 // Level is what a counter shows.
 type Level struct {
 	// Remaining is what a call could still take now: the bucket's level
-	// (negative while it is in debt), free slots, or what is left of the
-	// quota (negative when overrun).
+	// (negative while it is in debt), what is left of a window or of the quota
+	// (negative when overrun), or free slots.
 	Remaining quota.Amount
-	// ResetsAt is when the bucket is full again, the earliest lease among the
-	// holders of slots ends, or the quota's period ends. Zero when a bucket is
-	// full or no slot is taken.
+	// ResetsAt is when the bucket is full again, nothing is counted in the window
+	// any more, the earliest lease among the holders of slots ends, or the quota's
+	// period ends. Zero when a bucket is full, a window has counted nothing or no
+	// slot is taken.
 	ResetsAt time.Time
 	// Seeded says that a quota's counter was seeded from the ledger in this
 	// incarnation of the engine. True for other kinds. When it is false, Used

@@ -101,8 +101,10 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 		Soft:  a.Limit.Soft,
 	}
 	switch a.Limit.Kind {
-	case quota.KindBucket:
+	case quota.KindBucket, quota.KindGCRA:
 		h.Bucket = a.Limit.Bucket()
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		h.Window = a.Limit.Window()
 	case quota.KindSlots:
 		h.Max = a.Limit.Max
 	case quota.KindQuota:
@@ -123,24 +125,29 @@ func (p plan) closedLimit() *quota.Limit {
 	return nil
 }
 
-// capacity is the most that a hold's counter can ever hold.
-func (h *Hold) capacity() quota.Amount {
-	if h.Kind == quota.KindBucket {
+// Capacity is the most that a call could ever take from the hold's counter.
+func (h *Hold) Capacity() quota.Amount {
+	switch {
+	case h.Kind == quota.KindBucket, h.Kind == quota.KindGCRA:
 		return h.Bucket.Capacity
+	case h.Kind.IsWindow():
+		return h.Window.Max
 	}
 	return h.Max
 }
 
 // window is the span that a limit counts over, for the RateLimit-Policy header.
 func (h *Hold) window() time.Duration {
-	switch h.Kind {
-	case quota.KindBucket:
+	switch {
+	case h.Kind == quota.KindBucket, h.Kind == quota.KindGCRA:
 		micros := h.Bucket.MicrosUntil(0, 0, h.Bucket.Capacity)
 		if micros >= int64(maxWindow/time.Microsecond) {
 			return maxWindow
 		}
 		return (time.Duration(micros)*time.Microsecond + time.Second - 1).Truncate(time.Second)
-	case quota.KindQuota:
+	case h.Kind.IsWindow():
+		return (time.Duration(h.Window.Length)*time.Microsecond + time.Second - 1).Truncate(time.Second)
+	case h.Kind == quota.KindQuota:
 		return h.Period.End.Sub(h.Period.Start)
 	}
 	return 0
@@ -163,7 +170,7 @@ func (h *plannedHold) shown(level Level, known bool) HeldLimit {
 	}
 	return HeldLimit{
 		Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Amount: h.Amount,
-		Max: h.capacity(), Window: h.window(), Views: h.Views, Level: level, LevelKnown: known,
+		Max: h.Capacity(), Window: h.window(), Views: h.Views, Level: level, LevelKnown: known,
 	}
 }
 

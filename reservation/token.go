@@ -242,11 +242,15 @@ func appendHold(b []byte, h *plannedHold) []byte {
 	b = msgp.AppendInt64(b, int64(h.Amount))
 	b = msgp.AppendBool(b, h.OnExpiry == quota.ExpiryCharge)
 	switch h.Kind {
-	case quota.KindBucket:
+	case quota.KindBucket, quota.KindGCRA:
 		b = msgp.AppendInt64(b, int64(h.Bucket.Capacity))
 		b = msgp.AppendInt64(b, int64(h.Bucket.Refill))
 		b = msgp.AppendInt64(b, h.Bucket.PerMicros)
 		b = msgp.AppendInt64(b, int64(h.Risk))
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		b = msgp.AppendInt64(b, int64(h.Window.Max))
+		b = msgp.AppendInt64(b, h.Window.Length)
+		b = msgp.AppendBool(b, h.Window.Calendar)
 	case quota.KindQuota:
 		b = msgp.AppendInt64(b, int64(h.Max))
 		b = msgp.AppendString(b, h.Period.Key)
@@ -271,7 +275,12 @@ func (r *reader) hold(version byte) plannedHold {
 		h.OnExpiry = quota.ExpiryCharge
 	}
 	switch h.Kind {
-	case quota.KindBucket:
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		h.Window.Kind = h.Kind
+		h.Window.Max = quota.Amount(r.integer())
+		h.Window.Length = r.integer()
+		h.Window.Calendar = r.boolean()
+	case quota.KindBucket, quota.KindGCRA:
 		h.Bucket.Capacity = quota.Amount(r.integer())
 		h.Bucket.Refill = quota.Amount(r.integer())
 		h.Bucket.PerMicros = r.integer()

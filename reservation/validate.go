@@ -89,6 +89,20 @@ func validateQuota(c *Counter, p *quota.Period) error {
 	return checkSize("period.key", len(p.Key), maxNameBytes)
 }
 
+func validateWindow(kind quota.Kind, w quota.Window) error {
+	if w.Kind != kind || w.Calendar && kind != quota.KindFixedWindow {
+		return badRequest("window", "it is of kind %d, calendar %t, and the hold of kind %d", w.Kind, w.Calendar, kind)
+	}
+	most := quota.MaxAmount
+	if kind == quota.KindSlidingLog {
+		most = quota.MaxLogUnits
+	}
+	if err := checkRange("window.max", w.Max, 1, most); err != nil {
+		return err
+	}
+	return checkRange("window.length", w.Length, 1, maxPerMicros)
+}
+
 // Validate returns an error that wraps [ErrBadRequest] and names the field
 // unless the hold can be counted.
 func (h *Hold) Validate() error {
@@ -97,7 +111,7 @@ func (h *Hold) Validate() error {
 	}
 	most := quota.MaxAmount
 	switch h.Kind {
-	case quota.KindBucket:
+	case quota.KindBucket, quota.KindGCRA:
 		if err := checkRange("bucket.capacity", h.Bucket.Capacity, 1, quota.MaxAmount); err != nil {
 			return err
 		}
@@ -110,7 +124,13 @@ func (h *Hold) Validate() error {
 		if err := checkRange("amount", h.Amount, 0, most); err != nil {
 			return err
 		}
-		return checkRange("risk", h.Risk, 0, most-h.Amount)
+		if h.Kind == quota.KindBucket {
+			return checkRange("risk", h.Risk, 0, most-h.Amount)
+		}
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		if err := validateWindow(h.Kind, h.Window); err != nil {
+			return err
+		}
 	case quota.KindSlots:
 		most = 1
 	case quota.KindQuota:

@@ -95,6 +95,9 @@ func (s *Store) refund(ctx context.Context, q *reservation.RefundRequest, answer
 // levelOf shows the counter of a record's hold.
 func (s *Store) levelOf(h *hold, now int64) reservation.Level {
 	as := reservation.Hold{Kind: h.kind, Bucket: h.bucket, Max: h.max, Period: quota.Period{End: at(h.end)}}
+	if h.window != nil {
+		as.Window = *h.window
+	}
 	l := s.look(h.counter, &as, now)
 	return l.level(&as, now)
 }

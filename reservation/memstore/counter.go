@@ -33,8 +33,10 @@ type counter struct {
 	idleIndex int
 
 	bucketState
-	risk  quota.Amount // bucket: open sum of the risks of its holds; they keep the counter
-	slots slotHeap
+	risk    quota.Amount   // bucket: open sum of the risks of its holds; they keep the counter
+	arrival int64          // GCRA: theoretical arrival time
+	counted *quota.Counted // windows; nil: nothing
+	slots   slotHeap
 	quotaState
 }
 
@@ -130,6 +132,14 @@ func (c *counter) silentFrom(quotaIdle int64) int64 {
 	switch {
 	case c.key.kind == quota.KindBucket:
 		return c.fullAt
+	case c.key.kind == quota.KindGCRA:
+		return c.arrival
+	case c.key.kind.IsWindow():
+		if c.counted == nil {
+			return 0
+		}
+		w := quota.Window{Kind: c.key.kind, Length: c.counted.Length, Calendar: c.counted.Calendar}
+		return w.EmptyAt(*c.counted)
 	case c.key.kind == quota.KindSlots && len(c.slots) == 0:
 		return 0
 	case c.key.kind == quota.KindQuota && c.held == 0 && c.unposted == 0:
@@ -144,7 +154,9 @@ type look struct {
 	remaining quota.Amount
 	remainder int64 // bucket
 	risk      quota.Amount
-	earliest  int64 // slots: first lease end; 0 for none
+	arrival   int64         // GCRA: theoretical arrival time
+	counted   quota.Counted // windows: as of now
+	earliest  int64         // slots: first lease end; 0 for none
 	seeded    bool
 }
 
@@ -158,6 +170,16 @@ func (s *Store) look(c *counter, h *reservation.Hold, now int64) look {
 			l.remaining, l.remainder = c.levelFor(&h.Bucket, now)
 			l.risk = c.risk
 		}
+	case quota.KindGCRA:
+		if c != nil {
+			l.arrival = c.arrival
+		}
+		l.remaining = quota.GCRA(h.Bucket).Remaining(l.arrival, now)
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		if c != nil && c.counted != nil {
+			l.counted = h.Window.Advance(*c.counted, now)
+		}
+		l.remaining = h.Window.Remaining(l.counted, now)
 	case quota.KindSlots:
 		l.remaining = h.Max
 		if c != nil {
@@ -182,6 +204,14 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 		shown.Risk = l.risk
 		if wait := h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Bucket.Capacity); wait > 0 {
 			shown.ResetsAt = at(later(now, wait))
+		}
+	case quota.KindGCRA:
+		if l.arrival > now {
+			shown.ResetsAt = at(l.arrival)
+		}
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		if ends := h.Window.EmptyAt(l.counted); ends != 0 {
+			shown.ResetsAt = at(ends)
 		}
 	case quota.KindSlots:
 		shown.Held = h.Max - l.remaining
@@ -215,11 +245,17 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now int64) reservat
 	}
 	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.remaining}
 	switch {
-	case h.Kind == quota.KindBucket && want > h.Bucket.Capacity, h.Kind != quota.KindBucket && want > h.Max:
+	case want > h.Capacity():
 		r.Reason = reservation.ExceedsCapacity
 	case h.Kind == quota.KindBucket:
 		r.Reason = reservation.RateLimited
 		r.RetryAt = at(later(now, max(h.Bucket.MicrosUntil(l.remaining, l.remainder, want), soonest.Microseconds())))
+	case h.Kind == quota.KindGCRA:
+		r.Reason = reservation.RateLimited
+		r.RetryAt = at(later(now, quota.GCRA(h.Bucket).MicrosUntil(l.arrival, now, want)))
+	case h.Kind.IsWindow():
+		r.Reason = reservation.RateLimited
+		r.RetryAt = at(later(now, h.Window.MicrosUntil(l.counted, now, want)))
 	case h.Kind == quota.KindSlots:
 		r.Reason = reservation.ConcurrencyLimited
 		r.RetryAt = at(l.earliest)
@@ -231,10 +267,16 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now int64) reservat
 }
 
 // take makes the look show what the hold leaves, without touching the counter.
-func (l *look) take(h *reservation.Hold, expires int64) {
+func (l *look) take(h *reservation.Hold, expires, now int64) {
 	switch h.Kind {
 	case quota.KindBucket:
 		l.remaining = h.Bucket.Take(l.remaining, h.Amount)
+	case quota.KindGCRA:
+		l.arrival = quota.GCRA(h.Bucket).Move(l.arrival, now, 0, h.Amount)
+		l.remaining = quota.GCRA(h.Bucket).Remaining(l.arrival, now)
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		l.counted, _ = h.Window.Take(l.counted, h.Amount, now)
+		l.remaining = h.Window.Remaining(l.counted, now)
 	case quota.KindSlots:
 		l.remaining -= h.Amount
 		if l.earliest == 0 || expires < l.earliest {

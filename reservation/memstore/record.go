@@ -46,10 +46,12 @@ type hold struct {
 	record  *record
 	counter *counter
 	kind    quota.Kind
-	charge  bool         // keep the hold when the lease ends
-	bucket  quota.Bucket // as reserved
-	max     quota.Amount // as reserved
-	end     int64        // of a quota's period
+	charge  bool          // keep the hold when the lease ends
+	bucket  quota.Bucket  // as reserved
+	window  *quota.Window // as reserved; nil for other kinds
+	at      int64         // windows: the instant under which the hold is counted
+	max     quota.Amount  // as reserved
+	end     int64         // of a quota's period
 
 	charged  quota.Amount // what it has cost so far; once closed, the actual
 	held     quota.Amount // quota: share of the counter's held
@@ -97,8 +99,12 @@ func (s *Store) bind(r *record, i int, h *reservation.Hold, c *counter, now int6
 		record: r, counter: c, kind: h.Kind, charge: h.OnExpiry == quota.ExpiryCharge,
 		bucket: h.Bucket, max: h.Max, slot: -1,
 	}
-	if h.Kind == quota.KindQuota {
+	switch {
+	case h.Kind == quota.KindQuota:
 		r.holds[i].end = h.Period.End.UnixMicro()
+	case h.Kind.IsWindow():
+		window := h.Window
+		r.holds[i].window, r.holds[i].at = &window, r.id.Minted().UnixMicro()
 	}
 	return &r.holds[i]
 }
@@ -151,10 +157,32 @@ func (h *hold) drop() {
 
 // correct brings what the hold has charged to actual.
 func (h *hold) correct(actual quota.Amount, now int64) {
-	difference := actual - h.charged
+	before := h.charged
 	h.charged = actual
-	if h.kind == quota.KindBucket && difference != 0 {
-		h.counter.correct(&h.bucket, difference, now)
+	switch {
+	case actual == before:
+	case h.kind == quota.KindBucket:
+		h.counter.correct(&h.bucket, actual-before, now)
+	case h.kind == quota.KindGCRA:
+		h.counter.arrival = quota.GCRA(h.bucket).Move(h.counter.arrival, now, before, actual)
+	case h.kind.IsWindow():
+		var counted quota.Counted
+		if h.counter.counted != nil {
+			counted = *h.counter.counted
+		}
+		h.counter.count(h.window.Correct(counted, actual-before, h.at, now))
+	}
+}
+
+// count stores what a window has counted.
+func (c *counter) count(counted quota.Counted) {
+	switch {
+	case counted.Empty():
+		c.counted = nil
+	case c.counted == nil:
+		c.counted = &counted
+	default:
+		*c.counted = counted
 	}
 }
 

@@ -132,7 +132,7 @@ func (s *Store) levelAfter(q *reservation.ReserveRequest, h *reservation.Hold, b
 	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil {
 		return after.level(h, now)
 	}
-	after.take(h, expires)
+	after.take(h, expires, now)
 	level := after.level(h, now)
 	if q.DryRun && h.Kind == quota.KindQuota {
 		// level read held and unposted from the counter, which nobody touched.
@@ -204,10 +204,17 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, looks []look, exp
 		held := s.bind(r, i, h, looks[i].counter, now)
 		looks[i].counter = held.counter
 		held.take(h.Risk)
+		held.at = max(now, looks[i].counted.Start)
 		if h.Amount == 0 {
 			continue
 		}
 		switch h.Kind {
+		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			// The counter's own length becomes the hold's with it.
+			if h.Kind.IsWindow() {
+				held.counter.count(looks[i].counted)
+			}
+			held.correct(h.Amount, now)
 		case quota.KindBucket:
 			held.charged = h.Amount
 			level := h.Bucket.Take(looks[i].remaining, h.Amount)

@@ -63,7 +63,7 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			continue
 		}
 		switch h.Kind {
-		case quota.KindBucket:
+		default:
 			held.correct(h.Amount, now)
 		case quota.KindSlots:
 			held.counter.slots.push(held)

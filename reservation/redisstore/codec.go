@@ -44,9 +44,15 @@ func amounts(list []quota.Amount) []byte {
 	return a
 }
 
+// letters begin the names of the counters of each kind.
+var letters = [...]byte{
+	quota.KindBucket: 'b', quota.KindSlots: 'z', quota.KindQuota: 'q', quota.KindGCRA: 'g',
+	quota.KindFixedWindow: 'f', quota.KindSlidingCounter: 'c', quota.KindSlidingLog: 'l',
+}
+
 // place says where a counter is: a field of the account's hash, or a key.
 func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where int, ref string) {
-	letter := map[quota.Kind]byte{quota.KindBucket: 'b', quota.KindSlots: 'z', quota.KindQuota: 'q'}[kind]
+	letter := letters[kind]
 	switch {
 	case c.Pool != "":
 		return inKey, s.pool(c.Pool).own(letter, c.Limit, c.Scope)
@@ -60,7 +66,10 @@ func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where in
 // counters have of their own. Off a Cluster a pool's counters are keys like
 // others; on it they belong to the pool's leg, which expires by charging, and
 // the account's plan only names them.
-func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte, keys []string) {
+//
+// Windows count the holds under the instant at, in microseconds; a Reserve's
+// script finds it for itself.
+func (s *Store) plan(p space, holds []reservation.Hold, at int64, leg bool) (packed []byte, keys []string) {
 	a := make(args, 0, 16+64*len(holds))
 	for i := range holds {
 		h := &holds[i]
@@ -80,7 +89,7 @@ func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte
 		a.int(int64(h.Amount))
 		a.bool(leg || h.OnExpiry == quota.ExpiryCharge)
 		switch h.Kind {
-		case quota.KindBucket:
+		case quota.KindBucket, quota.KindGCRA:
 			a.int(int64(h.Bucket.Capacity))
 			a.int(int64(h.Bucket.Refill))
 			a.int(h.Bucket.PerMicros)
@@ -90,6 +99,11 @@ func (s *Store) plan(p space, holds []reservation.Hold, leg bool) (packed []byte
 			a.str(h.Period.Key)
 			a.int(h.Period.End.UnixMicro())
 			a.int(h.Period.Start.UnixMicro())
+		case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			a.int(int64(h.Window.Max))
+			a.int(h.Window.Length)
+			a.bool(h.Window.Calendar)
+			a.int(at)
 		default:
 			a.int(int64(h.Max))
 			a.int(0)
@@ -124,7 +138,10 @@ func planned(packed []byte) ([]reservation.Hold, error) {
 			h.OnExpiry = quota.ExpiryCharge
 		}
 		switch h.Kind {
-		case quota.KindBucket:
+		case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			h.Window = quota.Window{Kind: h.Kind, Max: quota.Amount(r.int()), Length: r.int(), Calendar: r.int() == 1}
+			r.int()
+		case quota.KindBucket, quota.KindGCRA:
 			h.Bucket.Capacity = quota.Amount(r.int())
 			h.Bucket.Refill = quota.Amount(r.int())
 			h.Bucket.PerMicros = r.int()
@@ -288,6 +305,10 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 			c.level, c.rest, c.risk = quota.Amount(r.int()), r.int(), quota.Amount(r.int())
 		case quota.KindSlots:
 			c.taken, c.earliest = quota.Amount(r.int()), r.int()
+		case quota.KindGCRA:
+			c.arrival = r.int()
+		case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			c.counted = r.counted(&holds[i].Window)
 		default:
 			c.used, c.held, c.unposted = quota.Amount(r.int()), quota.Amount(r.int()), quota.Amount(r.int())
 			c.version = r.int()
@@ -295,6 +316,23 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 		}
 	}
 	return out
+}
+
+// counted reads the state of a window, advanced to the present.
+func (r *reply) counted(w *quota.Window) quota.Counted {
+	n := r.list()
+	u := quota.Counted{Length: w.Length, Calendar: w.Calendar, Start: r.int()}
+	switch {
+	case n == 1:
+		return quota.Counted{}
+	case w.Kind == quota.KindSlidingLog:
+		for ; n > 2; n -= 2 {
+			u.Log = append(u.Log, quota.LogEntry{At: r.int(), Amount: quota.Amount(r.int())})
+		}
+	default:
+		u.Now, u.Before = quota.Amount(r.int()), quota.Amount(r.int())
+	}
+	return u
 }
 
 func clone(b []byte) []byte {

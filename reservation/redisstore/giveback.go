@@ -34,7 +34,7 @@ func (s *Store) GiveBack(ctx context.Context, account string, holds []reservatio
 }
 
 func (s *Store) giveBack(ctx context.Context, p space, holds []reservation.Hold, leg bool) ([]quota.Amount, []counterState, int64, error) {
-	plan, own := s.plan(p, holds, leg)
+	plan, own := s.plan(p, holds, 0, leg)
 	a := make(args, 0, 64+len(plan))
 	a.int(s.now())
 	a.str(p.name)

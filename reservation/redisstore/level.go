@@ -14,6 +14,9 @@ type counterState struct {
 	rest  int64        // bucket: remainder, in units of 1/PerMicros
 	risk  quota.Amount // bucket: open sum of risks
 
+	arrival int64         // GCRA: theoretical arrival time, microseconds
+	counted quota.Counted // windows, as of now
+
 	taken    quota.Amount // slots
 	earliest int64        // slots: earliest lease end, microseconds; 0: none
 
@@ -41,6 +44,18 @@ func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
 		l := reservation.Level{Remaining: c.level, Seeded: true, Risk: c.risk}
 		if wait := h.Bucket.MicrosUntil(c.level, c.rest, h.Bucket.Capacity); wait != 0 {
 			l.ResetsAt = after(now, wait)
+		}
+		return l
+	case quota.KindGCRA:
+		l := reservation.Level{Remaining: quota.GCRA(h.Bucket).Remaining(c.arrival, now), Seeded: true}
+		if c.arrival > now {
+			l.ResetsAt = after(now, c.arrival-now)
+		}
+		return l
+	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		l := reservation.Level{Remaining: h.Window.Remaining(c.counted, now), Seeded: true}
+		if ends := h.Window.EmptyAt(c.counted); ends != 0 {
+			l.ResetsAt = instant(ends)
 		}
 		return l
 	case quota.KindSlots:
@@ -81,20 +96,22 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (
 		return reservation.Refusal{}, true
 	}
 	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
-	most := h.Max
-	switch h.Kind {
-	case quota.KindBucket:
-		most = h.Bucket.Capacity
+	switch {
+	case want > h.Capacity():
+		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
+	case h.Kind == quota.KindBucket:
 		refusal.Reason = reservation.RateLimited
-	case quota.KindSlots:
+		refusal.RetryAt = after(now, max(h.Bucket.MicrosUntil(c.level, c.rest, want), soonest.Microseconds()))
+	case h.Kind == quota.KindGCRA:
+		refusal.Reason = reservation.RateLimited
+		refusal.RetryAt = after(now, quota.GCRA(h.Bucket).MicrosUntil(c.arrival, now, want))
+	case h.Kind.IsWindow():
+		refusal.Reason = reservation.RateLimited
+		refusal.RetryAt = after(now, h.Window.MicrosUntil(c.counted, now, want))
+	case h.Kind == quota.KindSlots:
 		refusal.Reason = reservation.ConcurrencyLimited
 	default:
 		refusal.Reason = reservation.QuotaExhausted
-	}
-	if want > most {
-		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
-	} else if h.Kind == quota.KindBucket {
-		refusal.RetryAt = after(now, max(h.Bucket.MicrosUntil(c.level, c.rest, want), soonest.Microseconds()))
 	}
 	return refusal, false
 }

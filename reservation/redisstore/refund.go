@@ -64,7 +64,7 @@ func (s *Store) refundCall(p space, r *reservation.RefundRequest) (keys []string
 	a.bytes(amounts(r.Actual))
 	a.int(int64(len(r.Actual)))
 	keys = []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
-	keys = s.appendPlan(&a, keys, p, r.Holds, false)
+	keys = s.appendPlan(&a, keys, p, r.ID, r.Holds, false)
 	a.int(s.idle)
 	a.bool(r.OnlyHeld)
 	return keys, a
@@ -72,12 +72,12 @@ func (s *Store) refundCall(p space, r *reservation.RefundRequest) (keys []string
 
 // appendPlan adds holds to the argument, or "" if there are none, and the keys
 // that their counters have of their own.
-func (s *Store) appendPlan(a *args, keys []string, p space, holds []reservation.Hold, leg bool) []string {
+func (s *Store) appendPlan(a *args, keys []string, p space, id reservation.ID, holds []reservation.Hold, leg bool) []string {
 	if len(holds) == 0 {
 		a.str("")
 		return keys
 	}
-	plan, own := s.plan(p, holds, leg)
+	plan, own := s.plan(p, holds, id.Minted().UnixMicro(), leg)
 	a.bytes(plan)
 	return append(keys, own...)
 }
@@ -170,7 +170,7 @@ func (s *Store) confirm(ctx context.Context, p space, r *reservation.ConfirmRequ
 	a.int(r.ClosedAt.UnixMicro())
 	a.bytes(r.Token)
 	keys := []string{p.hash(), p.dues(), p.index(), p.closings(r.ID)}
-	keys = s.appendPlan(&a, keys, p, r.Holds, leg)
+	keys = s.appendPlan(&a, keys, p, r.ID, r.Holds, leg)
 	usage, keys := s.packUsage(p, r.Usage, keys)
 	a.bytes(usage)
 	a.int(s.idle)

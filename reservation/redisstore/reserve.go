@@ -53,7 +53,7 @@ func wholeChoice(o *reservation.Output) choice {
 
 // reserveCall is the keys and the argument of the script.
 func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserveMode, c choice) (keys []string, arg []byte) {
-	plan, own := s.plan(p, r.Holds, c.leg)
+	plan, own := s.plan(p, r.Holds, 0, c.leg)
 	keys = make([]string, 0, 5+len(own))
 	keys = append(keys, p.hash(), p.dues(), p.index(), p.closings(r.ID), p.idempotency(r.Key))
 	keys = append(keys, own...)
@@ -155,7 +155,7 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 }
 
 func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, leg bool) ([]counterState, int64, error) {
-	plan, own := s.plan(p, holds, leg)
+	plan, own := s.plan(p, holds, 0, leg)
 	a := make(args, 0, 64+len(plan))
 	a.int(s.now())
 	a.str(p.name)

@@ -38,7 +38,7 @@ type restored struct {
 
 // restore runs the script in one key space.
 func (s *Store) restore(ctx context.Context, p space, r *reservation.RestoreRequest, furthest time.Duration, leg bool) (restored, error) {
-	plan, own := s.plan(p, r.Holds, leg)
+	plan, own := s.plan(p, r.Holds, r.ID.Minted().UnixMicro(), leg)
 	keys := make([]string, 0, 5+len(own))
 	keys = append(keys, p.hash(), p.dues(), p.index(), p.closings(r.ID), p.idempotency(r.Key))
 	keys = append(keys, own...)

@@ -51,6 +51,8 @@ type world struct {
 	changing bool // limits change between calls
 	pools    bool // limits that accounts share
 	lossy    bool // data is lost, incarnations change
+
+	algorithms bool // GCRA and windows beside one bucket
 }
 
 var worlds = map[string]world{
@@ -59,6 +61,8 @@ var worlds = map[string]world{
 	"Pools":          {pools: true},
 	"Losses":         {lossy: true},
 	"Everything":     {changing: true, pools: true, lossy: true},
+	"Algorithms":     {algorithms: true},
+	"All algorithms": {algorithms: true, changing: true, pools: true, lossy: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -75,6 +79,20 @@ var historyBuckets = []quota.Bucket{
 	bucketOf(10, 1, 24*time.Hour),
 }
 
+// Windows that a history changes between: small, with odd lengths.
+var historyWindows = []quota.Window{
+	{Max: 10, Length: 1_000_000},
+	{Max: 7, Length: 7_000_001},
+	{Max: 40, Length: 60_000_000},
+	{Max: 3, Length: 3},
+}
+
+// windowOf is a window of a kind.
+func windowOf(w quota.Window, kind quota.Kind, calendar bool) quota.Window {
+	w.Kind, w.Calendar = kind, calendar
+	return w
+}
+
 // newHistoryLimits returns the limits of a world, as holds without amounts.
 func newHistoryLimits(w world) []reservation.Hold {
 	limits := []reservation.Hold{
@@ -85,6 +103,24 @@ func newHistoryLimits(w world) []reservation.Hold {
 		{Counter: reservation.Counter{Limit: "slow", Scope: "user=7"}, Kind: quota.KindSlots, Max: 1, OnExpiry: quota.ExpiryCharge},
 		{Counter: reservation.Counter{Limit: "daily"}, Kind: quota.KindQuota, Max: 20, OnExpiry: quota.ExpiryGiveBack},
 		{Counter: reservation.Counter{Limit: "monthly", Scope: "user=7"}, Kind: quota.KindQuota, Max: 50, OnExpiry: quota.ExpiryCharge},
+	}
+	if w.algorithms {
+		limits = slices.DeleteFunc(limits, func(h reservation.Hold) bool { return h.Kind == quota.KindBucket && h.Limit != "odd" })
+		limits = append(limits,
+			reservation.Hold{Counter: reservation.Counter{Limit: "cells"}, Kind: quota.KindGCRA, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Limit: "cells", Scope: "user=7"}, Kind: quota.KindGCRA, Bucket: historyBuckets[1], OnExpiry: quota.ExpiryCharge},
+			reservation.Hold{Counter: reservation.Counter{Limit: "fixed"}, Kind: quota.KindFixedWindow, Window: windowOf(historyWindows[0], quota.KindFixedWindow, true), OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Limit: "first", Scope: "user=7"}, Kind: quota.KindFixedWindow, Window: windowOf(historyWindows[1], quota.KindFixedWindow, false), OnExpiry: quota.ExpiryCharge},
+			reservation.Hold{Counter: reservation.Counter{Limit: "sliding"}, Kind: quota.KindSlidingCounter, Window: windowOf(historyWindows[0], quota.KindSlidingCounter, false), OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Limit: "log"}, Kind: quota.KindSlidingLog, Window: windowOf(historyWindows[2], quota.KindSlidingLog, false), OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Limit: "log", Scope: "user=7"}, Kind: quota.KindSlidingLog, Window: windowOf(historyWindows[1], quota.KindSlidingLog, false), OnExpiry: quota.ExpiryCharge},
+		)
+	}
+	if w.algorithms && w.pools {
+		limits = append(limits,
+			reservation.Hold{Counter: reservation.Counter{Pool: "openai", Limit: "sliding"}, Kind: quota.KindSlidingCounter, Window: windowOf(historyWindows[0], quota.KindSlidingCounter, false), OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Pool: "openai", Limit: "cells"}, Kind: quota.KindGCRA, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack},
+		)
 	}
 	if w.pools {
 		limits = append(limits,
@@ -172,8 +208,10 @@ func (h *historyState) plan(t *rapid.T) []reservation.Hold {
 	for _, i := range which {
 		hold := h.limits[i]
 		switch hold.Kind {
-		case quota.KindBucket:
+		case quota.KindBucket, quota.KindGCRA:
 			hold.Amount = h.amount(t, hold.Bucket.Capacity)
+		case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			hold.Amount = h.amount(t, hold.Window.Max)
 		case quota.KindQuota:
 			hold.Amount = h.amount(t, hold.Max)
 			hold.Period = quota.Account{TimeZone: "UTC", AnchorDay: 1}.PeriodAt(unitOf(hold.Limit), h.clock.Now())
@@ -573,9 +611,12 @@ func (h *historyState) passTime(t *rapid.T) {
 // made keep the old ones.
 func (h *historyState) changeLimit(t *rapid.T) {
 	limit := &h.limits[rapid.IntRange(0, len(h.limits)-1).Draw(t, "limit")]
-	if limit.Kind == quota.KindBucket {
+	switch {
+	case limit.Kind == quota.KindBucket, limit.Kind == quota.KindGCRA:
 		limit.Bucket = rapid.SampledFrom(historyBuckets).Draw(t, "bucket")
-	} else {
+	case limit.Kind.IsWindow():
+		limit.Window = windowOf(rapid.SampledFrom(historyWindows).Draw(t, "window"), limit.Kind, limit.Window.Calendar)
+	default:
 		limit.Max = quota.Amount(rapid.Int64Range(1, 60).Draw(t, "max"))
 	}
 	if rapid.Bool().Draw(t, "rule") {
@@ -633,6 +674,11 @@ func conserved(hold reservation.Hold, l reservation.Level) error {
 		}
 		if l.Risk < 0 {
 			return fmt.Errorf("%s: the open sum is %d", hold.Limit, l.Risk)
+		}
+		return nil
+	case hold.Kind.HasRate():
+		if l.Remaining > hold.Capacity() {
+			return fmt.Errorf("%s: %d remain of %d", hold.Limit, l.Remaining, hold.Capacity())
 		}
 		return nil
 	case l.Held < 0 || l.Unposted < 0 || l.Used < 0:

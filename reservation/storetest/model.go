@@ -26,6 +26,7 @@ type Model struct {
 	records     []*modelRecord
 	buckets     []*modelBucket
 	quotas      []*modelQuota
+	rates       []*modelRate
 }
 
 var _ reservation.Store = (*Model)(nil)
@@ -72,6 +73,7 @@ type modelHold struct {
 	held     quota.Amount // a quota's or a slot's share of what is open
 	unposted quota.Amount // a quota's share of what the ledger has not confirmed
 	charged  quota.Amount // what the bucket was charged so far; once closed, the actual
+	at       int64        // the instant under which a window counts it
 }
 
 // modelBucket is the state of a bucket: an exact level at an instant.
@@ -97,7 +99,7 @@ type modelQuota struct {
 
 // LoseData forgets everything and begins another incarnation.
 func (m *Model) LoseData() {
-	m.records, m.buckets, m.quotas = nil, nil, nil
+	m.records, m.buckets, m.quotas, m.rates = nil, nil, nil, nil
 	m.incarnation++
 }
 
@@ -214,12 +216,16 @@ func (m *Model) change(name counterName, p quota.Bucket, amount quota.Amount) {
 // correct brings what hold i has charged to its bucket to actual.
 func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 	h := &r.holds[i]
-	difference := actual - h.charged
+	before, difference := h.charged, actual-h.charged
 	h.charged = actual
-	if h.Kind != quota.KindBucket || difference == 0 {
+	if !h.Kind.HasRate() || difference == 0 {
 		return
 	}
 	name, p := nameOf(r.account, h.Counter), h.Bucket
+	if h.Kind != quota.KindBucket {
+		m.correctRate(name, h, before, actual)
+		return
+	}
 	if b := m.bucket(name); b != nil && !b.fullBy(m.now()) {
 		p = b.params
 	}
@@ -308,6 +314,8 @@ func (m *Model) level(account string, h reservation.Hold) reservation.Level {
 			l.ResetsAt = after(now, wait)
 		}
 		return l
+	case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		return m.rateLevel(name, h)
 	case quota.KindSlots:
 		ends := m.holders(name)
 		taken := quota.Amount(len(ends))
@@ -362,10 +370,12 @@ func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.
 	l := m.level(account, h)
 	refusal := reservation.Refusal{Hold: i, Asked: h.Amount, Remaining: l.Remaining}
 	limit, reason := h.Max, reservation.QuotaExhausted
-	switch h.Kind {
-	case quota.KindBucket:
+	switch {
+	case h.Kind == quota.KindBucket, h.Kind == quota.KindGCRA:
 		limit, reason = h.Bucket.Capacity, reservation.RateLimited
-	case quota.KindSlots:
+	case h.Kind.IsWindow():
+		limit, reason = h.Window.Max, reservation.RateLimited
+	case h.Kind == quota.KindSlots:
 		reason = reservation.ConcurrencyLimited
 	}
 	switch {
@@ -379,6 +389,8 @@ func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.
 	if h.Kind == quota.KindBucket {
 		level := m.levelAt(nameOf(account, h.Counter), h.Bucket, m.now())
 		refusal.RetryAt = after(m.now(), microsUntil(level, h.Bucket, h.Amount))
+	} else if h.Kind.HasRate() {
+		refusal.RetryAt = after(m.now(), m.rateWait(nameOf(account, h.Counter), h, h.Amount))
 	}
 	return refusal, false
 }
@@ -481,7 +493,7 @@ func (m *Model) orphan(account string, id reservation.ID, lease, retention time.
 		expires: id.Minted().UnixMicro() + lease.Microseconds(),
 	}
 	for _, h := range holds {
-		r.holds = append(r.holds, modelHold{Hold: h})
+		r.holds = append(r.holds, modelHold{Hold: h, at: id.Minted().UnixMicro()})
 		if h.Kind == quota.KindQuota {
 			m.quotaOrNew(nameOf(account, h.Counter), h.Period)
 		}
@@ -564,7 +576,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	}
 
 	before := *m
-	before.buckets, before.quotas = m.cloneBuckets(), m.cloneQuotas()
+	before.buckets, before.quotas, before.rates = m.cloneBuckets(), m.cloneQuotas(), m.cloneRates()
 	before.records = slices.Clone(m.records)
 
 	r := &modelRecord{
@@ -580,6 +592,9 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 			if h.Amount > 0 {
 				m.change(nameOf(q.Account, h.Counter), h.Bucket, h.Amount)
 			}
+		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			taken.charged = h.Amount
+			taken.at = m.takeRate(nameOf(q.Account, h.Counter), h)
 		case quota.KindQuota:
 			taken.held, taken.charged = h.Amount, h.Amount
 		case quota.KindSlots:

@@ -16,6 +16,8 @@ import (
 //
 //	needs incarnate | drift | one_step_pools         leave the file out for engines without
 //	limit NAME bucket CAPACITY RATE [charge] [pool=P]    RATE: 10/s, 10000/min, 3/7s
+//	limit NAME gcra BURST RATE [charge] [pool=P]
+//	limit NAME fixed|first_use|counter|log RATE [charge] [pool=P]    windows
 //	limit NAME slots MAX [charge] [pool=P]
 //	limit NAME quota MAX day|week|month|year [charge]
 //	                                         again with the same NAME: the limit changes
@@ -258,6 +260,11 @@ func parseIDs(word string) ([]string, error) {
 	return ids, nil
 }
 
+var windowKinds = map[string]quota.Kind{
+	"fixed": quota.KindFixedWindow, "first_use": quota.KindFixedWindow,
+	"counter": quota.KindSlidingCounter, "log": quota.KindSlidingLog,
+}
+
 func (st *step) parseLimit(words []string) error {
 	l := &st.limit
 	l.hold.OnExpiry = quota.ExpiryGiveBack
@@ -272,16 +279,28 @@ func (st *step) parseLimit(words []string) error {
 		}
 	}
 	if len(plain) < 3 {
-		return fmt.Errorf("limit: write limit NAME bucket CAPACITY RATE, limit NAME slots MAX or limit NAME quota MAX UNIT")
+		return fmt.Errorf("limit: write limit NAME bucket CAPACITY RATE, limit NAME fixed RATE, limit NAME slots MAX or limit NAME quota MAX UNIT")
+	}
+	l.hold.Limit = plain[0]
+	if kind, ok := windowKinds[plain[1]]; ok && len(plain) == 3 {
+		rate, err := parseRate(plain[2])
+		if err != nil {
+			return fmt.Errorf("limit %s: %w", plain[0], err)
+		}
+		l.hold.Kind = kind
+		l.hold.Window = quota.Limit{Kind: kind, Rate: rate, FirstUse: plain[1] == "first_use"}.Window()
+		return nil
 	}
 	size, err := parseAmount(plain[2])
 	if err != nil {
 		return fmt.Errorf("limit %s: %w", plain[0], err)
 	}
-	l.hold.Limit = plain[0]
 	switch kind, rest := plain[1], plain[3:]; {
-	case kind == "bucket" && len(rest) == 1:
+	case (kind == "bucket" || kind == "gcra") && len(rest) == 1:
 		l.hold.Kind = quota.KindBucket
+		if kind == "gcra" {
+			l.hold.Kind = quota.KindGCRA
+		}
 		refill, err := parseRate(rest[0])
 		if err != nil {
 			return fmt.Errorf("limit %s: %w", plain[0], err)

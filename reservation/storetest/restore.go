@@ -44,9 +44,9 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 	}
 	m.records = append(m.records, r)
 	for i, h := range q.Holds {
-		r.holds = append(r.holds, modelHold{Hold: h})
+		r.holds = append(r.holds, modelHold{Hold: h, at: q.ID.Minted().UnixMicro()})
 		switch h.Kind {
-		case quota.KindBucket:
+		default:
 			m.correct(r, i, h.Amount)
 		case quota.KindQuota:
 			r.holds[i].held, r.holds[i].charged = h.Amount, h.Amount

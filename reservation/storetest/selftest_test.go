@@ -243,7 +243,7 @@ func validReserve(ctx context.Context, q reservation.ReserveRequest) error {
 	}
 	seen := map[reservation.Counter]bool{}
 	for _, h := range q.Holds {
-		if seen[h.Counter] || h.Amount.Check() != nil || h.Kind < quota.KindBucket || h.Kind > quota.KindQuota {
+		if seen[h.Counter] || h.Amount.Check() != nil || h.Kind < quota.KindBucket || h.Kind > quota.KindSlidingLog {
 			return fmt.Errorf("hold: out of bounds")
 		}
 		seen[h.Counter] = true
@@ -299,6 +299,17 @@ func eachBucket(change func(b *modelBucket)) func(f *faulty) {
 		f.spoil = func(m *Model) {
 			for _, b := range m.buckets {
 				change(b)
+			}
+		}
+	}
+}
+
+// eachRate changes the states of GCRAs and windows after each call.
+func eachRate(change func(m *Model, s *modelRate)) func(f *faulty) {
+	return func(f *faulty) {
+		f.spoil = func(m *Model) {
+			for _, s := range m.rates {
+				change(m, s)
 			}
 		}
 	}
@@ -409,6 +420,35 @@ var mutants = []mutant{
 	{"the remainder is rounded up", true, eachBucket(func(b *modelBucket) {
 		if !b.level.IsInt() {
 			b.level = whole(int64(floor(b.level)) + 1)
+		}
+	})},
+	{"a refund goes to the window of the present", true, func(f *faulty) {
+		f.refund = func(m *Model, q reservation.RefundRequest) (reservation.RefundAnswer, error) {
+			if r := m.find(q.Account, q.ID); r != nil {
+				for i := range r.holds {
+					r.holds[i].at = m.now()
+				}
+			}
+			return m.Refund(context.Background(), q)
+		}
+	}},
+	{"a window forgets what it counted before", true, eachRate(func(m *Model, s *modelRate) { s.counted.Before = 0 })},
+	{"a log keeps its last entry only", true, eachRate(func(m *Model, s *modelRate) {
+		if n := len(s.counted.Log); n > 1 {
+			s.counted.Log = s.counted.Log[n-1:]
+		}
+	})},
+	{"a calendar window begins with its first call", true, eachRate(func(m *Model, s *modelRate) {
+		if s.counted.Calendar && s.counted.Start%s.counted.Length == 0 {
+			s.counted.Start = max(s.counted.Start, m.now())
+		}
+	})},
+	{"GCRA keeps what came back beyond whole", true, eachRate(func(m *Model, s *modelRate) {
+		if s.arrival == m.now() {
+			s.arrival -= time.Second.Microseconds()
+		}
+		if s.arrival > m.now() {
+			s.arrival--
 		}
 	})},
 	{"a refusal deducts", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {

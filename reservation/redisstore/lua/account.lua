@@ -16,6 +16,7 @@ local due = MAX             -- earliest due instant that this script adds
 local fields, drops = {'HSET', A}, {'HDEL', A}   -- of the hash
 local adds, removes = {'ZADD', D}, {'ZREM', D}   -- of the due set
 local buckets, quotas = {}, {}                   -- counters read, by ref
+local gcras, windows = {}, {}                    -- likewise
 local frees = {}                                 -- slots to free: key, id, key, id, ...
 
 -- begin takes the instant from the argument (tests) or, when that is 0, from
@@ -58,6 +59,23 @@ local function expire_ms(at)
   local ms = floor((at - now) / 1000) + 1
   if ms < 1 then return 1 end
   return ms
+end
+
+-- store_counter writes a counter that says nothing from an instant on, or takes
+-- it away where there is no value.
+local function store_counter(ref, where, value, at)
+  if where == IN_FIELD then
+    if value then
+      put(ref, value)
+      if at > keep then keep = at end
+    else
+      drop(ref)
+    end
+  elseif value then
+    call('SET', ref, value, 'PX', expire_ms(at))
+  else
+    call('DEL', ref)
+  end
 end
 
 -- live gives a key at least ms to live, whether it had an expiry or not.

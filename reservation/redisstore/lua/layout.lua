@@ -32,6 +32,28 @@ local function write_bucket(level, rest, at, capacity, refill, per, risk)
   return pack(1, level, rest, at, capacity, refill, per)
 end
 
+-- GCRA: theoretical arrival time.
+local function read_gcra(raw)
+  local layout, arrival = unpack_msg(raw)
+  if layout ~= 1 then foreign(layout) end
+  return arrival
+end
+
+local function write_gcra(arrival) return pack(1, arrival) end
+
+-- Window: see window.lua. A log is one list in the place of the counts.
+local function read_window(raw)
+  local layout, length, calendar, start, count, before = unpack_msg(raw)
+  if layout ~= 1 then foreign(layout) end
+  if type(count) == 'table' then return {length = length, calendar = calendar, start = start, log = count} end
+  return {length = length, calendar = calendar, start = start, count = count, before = before}
+end
+
+local function write_window(s)
+  if s.log then return pack(1, s.length, s.calendar, s.start, s.log) end
+  return pack(1, s.length, s.calendar, s.start, s.count, s.before)
+end
+
 -- Quota: one table; from index 2 on, nine values a period: key, end, used,
 -- version, incarnation of the seed, ticket, incarnation of the ticket, held,
 -- unposted.

@@ -12,6 +12,9 @@ local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' whi
 --                maximum a hold by forecast takes)
 --                slots: max, 0, 0, 0
 --                quota: max, period key, period end, period start
+--                GCRA: capacity, refill, per us, 0
+--                windows: max, length us, calendar (1 or 0), the instant under
+--                which it was counted
 
 local function charged_of(r, plan)
   if r[R_STATE] ~= HELD then return unpack_msg(r[R_ACTUAL]) end
@@ -50,6 +53,10 @@ local function settle(id, r, plan, actual, unposted)
       if r[R_STATE] == HELD then add_risk(ref, where, -plan[j + 8]) end
     elseif kind == KIND_SLOTS then
       if r[R_STATE] == HELD then free_slot(ref, id) end
+    elseif kind == KIND_GCRA then
+      move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7])
+    elseif kind >= KIND_FIXED then
+      correct_window(ref, where, kind, actual[n] - charged[n], plan[j + 8], plan[j + 6], plan[j + 7])
     else
       local held, waits = shares_of(r, amount, charged[n])
       share(ref, where, plan[j + 6], plan[j + 7], -held, (unposted and unposted[n] or 0) - waits)
@@ -79,7 +86,7 @@ local function prefetch(plan)
   local get, mget = {'HMGET', A}, {'MGET'}
   for j = 1, #plan, STRIDE do
     local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
-    if kind ~= KIND_SLOTS and where ~= REMOTE and not buckets[ref] and not quotas[ref] then
+    if kind ~= KIND_SLOTS and where ~= REMOTE and not buckets[ref] and not quotas[ref] and not gcras[ref] and not windows[ref] then
       local list = where == IN_FIELD and get or mget
       list[#list + 1] = ref
     end
@@ -101,26 +108,37 @@ local function prefetch(plan)
       bucket_of(ref, where, raws[ref])
     elseif kind == KIND_QUOTA then
       quota_of(ref, where, raws[ref])
+    elseif kind == KIND_GCRA then
+      gcra_of(ref, where, raws[ref])
+    elseif kind >= KIND_FIXED then
+      window_of(ref, where, raws[ref])
     end
   end
+end
+
+-- list_remote adds zeros for a pool elsewhere to an answer.
+local function list_remote(out, n, kind)
+  out[n + 1] = kind >= KIND_FIXED and {0} or 0
+  if kind >= KIND_GCRA then return n + 1 end
+  out[n + 2] = 0
+  if kind == KIND_SLOTS then return n + 2 end
+  out[n + 3] = 0
+  return n + 3
 end
 
 -- levels lists what the counters of a plan show, for each hold
 --   bucket: level, remainder, open sum of risks
 --   slots:  taken, earliest lease end (0: none)
 --   quota:  used, held, unposted, version, 1 if seeded in this incarnation else 0
+--   GCRA:   theoretical arrival time
+--   window: a list, see shown_window
 -- and zeros for a pool elsewhere.
 local function levels(plan)
   local out, n = {}, 0
   for j = 1, #plan, STRIDE do
     local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
     if where == REMOTE then
-      out[n + 1], out[n + 2] = 0, 0
-      n = n + 2
-      if kind == KIND_BUCKET then
-        n = n + 1
-        out[n] = 0
-      end
+      n = list_remote(out, n, kind)
     elseif kind == KIND_BUCKET then
       local b = bucket_of(ref, where)
       out[n + 1], out[n + 2] = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
@@ -129,6 +147,12 @@ local function levels(plan)
     elseif kind == KIND_SLOTS then
       out[n + 1], out[n + 2] = slots_taken(ref)
       n = n + 2
+    elseif kind == KIND_GCRA then
+      n = n + 1
+      out[n] = gcra_of(ref, where).arrival
+    elseif kind >= KIND_FIXED then
+      n = n + 1
+      out[n] = shown_window(window_advanced(kind, window_of(ref, where).s, plan[j + 6], plan[j + 7]))
     else
       local q = quota_of(ref, where)
       local e = find_entry(q, plan[j + 6])
@@ -144,12 +168,18 @@ local function levels(plan)
   return out
 end
 
+local function flush_counters(idle)
+  flush_buckets()
+  flush_gcras()
+  flush_windows()
+  flush_quotas(idle)
+end
+
 -- flush writes everything collected. What may be written first by its own
 -- command (slots and counters with keys of their own) comes first.
 local function flush(idle)
   flush_slots()
-  flush_buckets()
-  flush_quotas(idle)
+  flush_counters(idle)
   local renew = finish_meta()
   call(unpack_all(fields))
   if #drops > 2 then call(unpack_all(drops)) end

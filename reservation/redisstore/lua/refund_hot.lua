@@ -115,6 +115,9 @@ repeat
       end
       plan[o + 1], plan[o + 2] = taken, earliest
       o = o + 2
+    elseif kind ~= KIND_QUOTA then
+      usual = false
+      break
     else
       -- One period, the hold's own and not over: the usual entry.
       if not raw or now >= plan[j + 7] then

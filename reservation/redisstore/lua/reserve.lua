@@ -77,6 +77,7 @@ if stale then return answer(5, now, reclaimed) end
 
 -- 4 and 5. the counters
 local out, n, h = {}, 0, 0
+local windowed = false -- whether the plan has a window here
 local next_field, next_own = 2, 0
 local refused, tickets = false, nil
 local counters, lefts, rests, places = {}, {}, {}, {}
@@ -89,12 +90,7 @@ for j = 1, #plan, STRIDE do
   local raw
   h = h + 1
   if where == REMOTE then
-    out[n + 1], out[n + 2] = 0, 0
-    n = n + 2
-    if kind == KIND_BUCKET then
-      n = n + 1
-      out[n] = 0
-    end
+    n = list_remote(out, n, kind)
   else
     if kind ~= KIND_SLOTS then
       if where == IN_FIELD then
@@ -119,6 +115,21 @@ for j = 1, #plan, STRIDE do
       rooms[h] = plan[j + 5] - taken
       out[n + 1], out[n + 2] = taken, earliest
       n = n + 2
+    elseif kind == KIND_GCRA then
+      local g = gcra_of(ref, where, raw)
+      rooms[h] = gcra_remaining(g.arrival, plan[j + 5], plan[j + 6], plan[j + 7])
+      if amount > 0 and rooms[h] < amount then refused = true end
+      counters[h] = g
+      n = n + 1
+      out[n] = g.arrival
+    elseif kind >= KIND_FIXED then
+      local w = window_of(ref, where, raw)
+      local s = window_advanced(kind, w.s, plan[j + 6], plan[j + 7])
+      rooms[h] = plan[j + 5] - window_taken(kind, s)
+      if amount > 0 and rooms[h] < amount then refused = true end
+      counters[h], lefts[h] = w, s
+      n = n + 1
+      out[n] = shown_window(s)
     else
       local q = quota_of(ref, where, raw)
       local e, t = find_entry(q, plan[j + 6]), q.t
@@ -233,6 +244,11 @@ for j = 1, #plan, STRIDE do
     out[places[h] + 3] = out[places[h] + 3] + plan[j + 8]
     if commit then add_risk(ref, where, plan[j + 8], plan[j + 5], plan[j + 6], plan[j + 7]) end
   end
+  if kind >= KIND_FIXED and where ~= REMOTE then
+    local s = lefts[h]
+    plan[j + 8] = s and s.start > now and s.start or now
+    windowed = true
+  end
   if amount > 0 and where ~= REMOTE then
     local at = places[h]
     if kind == KIND_BUCKET then
@@ -244,6 +260,17 @@ for j = 1, #plan, STRIDE do
         if out[at + 2] == 0 or out[at + 2] > ends then out[at + 2] = ends end
         if commit then hold_slot(ref, id, ends) end
       end
+    elseif kind == KIND_GCRA then
+      local g = counters[h]
+      out[at + 1] = gcra_moved(g.arrival, 0, amount, plan[j + 6], plan[j + 7])
+      if commit then g.arrival, g.dirty = out[at + 1], true end
+    elseif kind >= KIND_FIXED then
+      local s = window_corrected(kind, lefts[h], amount, plan[j + 8], plan[j + 6], plan[j + 7])
+      out[at + 1] = shown_window(s)
+      if commit then
+        local w = counters[h]
+        w.s, w.kind, w.dirty = s, kind, true
+      end
     else
       local q, e, add = counters[h], lefts[h], 7 + charge
       out[at + 2 + charge] = out[at + 2 + charge] + amount
@@ -252,6 +279,7 @@ for j = 1, #plan, STRIDE do
   end
 end
 if commit then
+  if windowed then plan_raw = pack(unpack_all(plan)) end
   local r = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
   members = members + 1
   if charge == 1 then

@@ -112,6 +112,9 @@ repeat
       end
       plan[o + 1], plan[o + 2] = taken, earliest
       o = o + 2
+    elseif kind ~= KIND_QUOTA then
+      fits = false
+      break
     else
       -- One period that is seeded and the hold's own: the usual entry.
       if not raw or now < plan[j + 8] or now >= plan[j + 7] then

@@ -63,6 +63,10 @@ for j = 1, #plan, STRIDE do
     add_risk(ref, where, plan[j + 8], plan[j + 5], plan[j + 6], plan[j + 7])
   elseif kind == KIND_SLOTS then
     hold_slot(ref, id, ends)
+  elseif kind == KIND_GCRA then
+    move_gcra(ref, where, 0, amount, plan[j + 6], plan[j + 7])
+  elseif kind >= KIND_FIXED then
+    correct_window(ref, where, kind, amount, plan[j + 8], plan[j + 6], plan[j + 7])
   else
     share(ref, where, plan[j + 6], plan[j + 7], amount, 0)
   end

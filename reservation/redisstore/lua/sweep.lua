@@ -68,9 +68,10 @@ if members > 0 then
   return pack(reclaimed, more, out)
 end
 
--- Nobody is left. Full buckets go, and quotas of past periods; the rest lives
--- just as long as it says something. (More fields than any plan has limits are
+-- Nobody is left. Full buckets go, windows that have passed, and quotas of past
+-- periods; the rest lives just as long as it says something. (More fields than any plan has limits are
 -- left to the expiry that they have.)
+local WINDOW_LETTERS = {f = KIND_FIXED, c = KIND_COUNTER, l = KIND_LOG}
 local tidy = call('HLEN', A) <= 512
 if tidy then
   local all = call('HGETALL', A)
@@ -89,12 +90,17 @@ if tidy then
       end
     elseif kind == 'q' then
       quota_of(field, IN_FIELD, all[i + 1]).dirty = true
+    elseif kind == 'g' then
+      gcra_of(field, IN_FIELD, all[i + 1]).dirty = true
+    elseif WINDOW_LETTERS[kind] then
+      local w = window_of(field, IN_FIELD, all[i + 1])
+      w.kind, w.dirty = WINDOW_LETTERS[kind], true
+      w.s = window_advanced(w.kind, w.s, w.s.length, w.s.calendar)
     end
   end
 end
 flush_slots()
-flush_buckets()
-flush_quotas(idle)
+flush_counters(idle)
 call('ZREM', I, account)
 if not tidy then
   call('HSET', A, 'm', write_meta(0, MAX, MAX, expiry))

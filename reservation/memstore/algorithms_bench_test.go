@@ -1,0 +1,69 @@
+package memstore
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// algorithms are limits of 1,000 a minute, one of each kind that has a rate.
+func algorithms() []reservation.Hold {
+	var holds []reservation.Hold
+	for _, kind := range []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog} {
+		l := quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}}
+		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Kind: kind, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
+		if kind.IsWindow() {
+			h.Window = l.Window()
+		} else {
+			h.Bucket = l.Bucket()
+		}
+		holds = append(holds, h)
+	}
+	return holds
+}
+
+// BenchmarkAlgorithms is a pair as in BenchmarkPair, and what one more counter with
+// one open reservation of ten units costs in memory.
+func BenchmarkAlgorithms(b *testing.B) {
+	for _, h := range algorithms() {
+		b.Run(h.Kind.Algorithm(), func(b *testing.B) {
+			bytes := counterBytes(b, h)
+			benchmarkPair(b, 1000, true, h)
+			b.ReportMetric(bytes, "B/counter")
+		})
+	}
+}
+
+// counterBytes is the heap that 10,000 counters take, each with ten entries, less
+// that of as many reservations of no counter.
+func counterBytes(b *testing.B, h reservation.Hold) float64 {
+	const counters = 10_000
+	heap := func(held bool) float64 {
+		t := newTraffic(b, 1)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range counters {
+			h.Scope = fmt.Sprintf("user=%d", i)
+			for range 10 {
+				q := t.request()
+				q.Lease = 24 * time.Hour
+				if t.clock.Add(-time.Millisecond + time.Microsecond); held {
+					q.Holds = []reservation.Hold{h}
+				}
+				if _, err := t.store.Reserve(b.Context(), q); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(t)
+		return float64(after.HeapAlloc) - float64(before.HeapAlloc)
+	}
+	return (heap(true) - heap(false)) / counters
+}

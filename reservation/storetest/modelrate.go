@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// modelRate is the state of a GCRA or a window. Their arithmetic is that of package
+// quota, whose tests hold it against the definitions; the model is about when which
+// step is taken.
+type modelRate struct {
+	name    counterName
+	kind    quota.Kind
+	arrival int64
+	counted quota.Counted
+}
+
+// rateOf returns the state of a limit, whole at first.
+func (m *Model) rateOf(name counterName, kind quota.Kind) *modelRate {
+	for _, s := range m.rates {
+		if s.name == name && s.kind == kind {
+			return s
+		}
+	}
+	s := &modelRate{name: name, kind: kind}
+	m.rates = append(m.rates, s)
+	return s
+}
+
+func (m *Model) cloneRates() []*modelRate {
+	var out []*modelRate
+	for _, s := range m.rates {
+		c := *s // logs are replaced, never changed in place
+		c.counted.Log = slices.Clone(s.counted.Log)
+		out = append(out, &c)
+	}
+	return out
+}
+
+// rateLevel is what a GCRA or a window shows.
+func (m *Model) rateLevel(name counterName, h reservation.Hold) reservation.Level {
+	s, now := m.rateOf(name, h.Kind), m.now()
+	l := reservation.Level{Seeded: true}
+	if h.Kind == quota.KindGCRA {
+		l.Remaining = quota.GCRA(h.Bucket).Remaining(s.arrival, now)
+		if s.arrival > now {
+			l.ResetsAt = instant(s.arrival)
+		}
+		return l
+	}
+	counted := h.Window.Advance(s.counted, now)
+	l.Remaining = h.Window.Remaining(counted, now)
+	if ends := h.Window.EmptyAt(counted); ends != 0 {
+		l.ResetsAt = instant(ends)
+	}
+	return l
+}
+
+// rateWait is in how many microseconds so much fits.
+func (m *Model) rateWait(name counterName, h reservation.Hold, want quota.Amount) int64 {
+	s, now := m.rateOf(name, h.Kind), m.now()
+	if h.Kind == quota.KindGCRA {
+		return quota.GCRA(h.Bucket).MicrosUntil(s.arrival, now, want)
+	}
+	return h.Window.MicrosUntil(h.Window.Advance(s.counted, now), now, want)
+}
+
+// takeRate takes a hold's amount and returns the instant under which it counts.
+func (m *Model) takeRate(name counterName, h reservation.Hold) int64 {
+	s, now := m.rateOf(name, h.Kind), m.now()
+	switch {
+	case h.Kind == quota.KindGCRA:
+		s.arrival = quota.GCRA(h.Bucket).Move(s.arrival, now, 0, h.Amount)
+		return now
+	case h.Amount == 0:
+		return max(now, h.Window.Advance(s.counted, now).Start)
+	}
+	var at int64
+	s.counted, at = h.Window.Take(s.counted, h.Amount, now)
+	return at
+}
+
+// correctRate brings what a hold has charged from one amount to another.
+func (m *Model) correctRate(name counterName, h *modelHold, from, to quota.Amount) {
+	s, now := m.rateOf(name, h.Kind), m.now()
+	if h.Kind == quota.KindGCRA {
+		s.arrival = quota.GCRA(h.Bucket).Move(s.arrival, now, from, to)
+		return
+	}
+	s.counted = h.Window.Correct(s.counted, to-from, h.at, now)
+}
