@@ -172,7 +172,7 @@ func (l Limit) validateHold(f *faults) {
 		f.add("tolerance", "only a limit with hold: forecast has one; leave it out, or state hold: forecast")
 	case l.Hold != HoldForecast:
 	case l.Kind != KindBucket:
-		f.add("hold", "a forecast goes with a rate; leave it out, and the worst case is held")
+		f.add("hold", "a forecast goes with a rate and algorithm: token_bucket; leave it out, and the worst case is held")
 	case l.Meter != MeterTokens && l.Meter != MeterOutputTokens && l.Meter != MeterCost:
 		f.add("hold", "a forecast is of the output of model calls: it goes with the meters tokens, output_tokens and cost, not %s", quoteShort(string(l.Meter)))
 	case l.Tolerance == 0:
@@ -188,27 +188,14 @@ func (l Limit) validateRule(f *faults) {
 	if (l.Kind == KindSlots) != (l.Meter == MeterInFlight) {
 		f.add("meter", "in_flight counts slots: it goes with max, and max goes with in_flight; got meter %s", quoteShort(string(l.Meter)))
 	}
-	switch l.Kind {
-	case KindBucket:
-		if p := positiveProblem(l.Rate.Amount); p != "" {
-			f.add("rate", "the amount %s", p)
-		}
-		if every := l.Rate.Every; every < MinEvery || every > MaxEvery || every%time.Microsecond != 0 {
-			f.add("rate", "the span %v is not a whole number of microseconds between %v and %v; state the same rate over another span", every, MinEvery, MaxEvery)
-		}
-		if l.Burst != 0 {
-			if p := positiveProblem(l.Burst); p != "" {
-				f.add("burst", "%s; leave it out for the amount of the rate", p)
-			}
-		}
-		if l.Max != 0 {
-			f.add("max", "a limit with a rate has no max; state the capacity as burst")
-		}
-	case KindSlots:
+	switch {
+	case l.Kind.HasRate():
+		l.validateRate(f)
+	case l.Kind == KindSlots:
 		if p := positiveProblem(l.Max); p != "" {
 			f.add("max", "%s", p)
 		}
-	case KindQuota:
+	case l.Kind == KindQuota:
 		if p := positiveProblem(l.Max); p != "" {
 			f.add("amount", "%s", p)
 		}
@@ -218,17 +205,45 @@ func (l Limit) validateRule(f *faults) {
 	default:
 		f.add("kind", "%d is not a kind of limit; state a rate, a max, or an amount and a period", l.Kind)
 	}
-	if l.Kind != KindBucket {
+	if !l.Kind.HasRate() {
 		if l.Rate != (Rate{}) {
-			f.add("rate", "only a token bucket has a rate; state this as a limit of its own")
+			f.add("rate", "only a limit over time has a rate; state this as a limit of its own")
 		}
 		if l.Burst != 0 {
-			f.add("burst", "only a token bucket has a burst; leave it out")
+			f.add("burst", "only a limit with a rate has a burst; leave it out")
 		}
+	}
+	if l.FirstUse && l.Kind != KindFixedWindow {
+		f.add("starts", "only a fixed window begins with its first call; leave it out, or write algorithm: fixed_window")
 	}
 	l.validateAlerts(f)
 	if l.Kind != KindQuota && l.Period != "" {
 		f.add("period", "only a quota has a period; leave it out or state the limit under quotas")
+	}
+}
+
+func (l Limit) validateRate(f *faults) {
+	if p := positiveProblem(l.Rate.Amount); p != "" {
+		f.add("rate", "the amount %s", p)
+	} else if l.Kind == KindSlidingLog && l.Rate.Amount > MaxLogUnits {
+		f.add("rate", "a sliding log remembers every call, so its amount is at most %d, not %d; write algorithm: sliding_window, which counts any amount", MaxLogUnits, int64(l.Rate.Amount))
+	}
+	every := l.Rate.Every
+	spanned := every >= MinEvery && every <= MaxEvery && every%time.Microsecond == 0
+	if !spanned {
+		f.add("rate", "the span %v is not a whole number of microseconds between %v and %v; state the same rate over another span", every, MinEvery, MaxEvery)
+	}
+	if l.Burst != 0 {
+		if p := positiveProblem(l.Burst); p != "" {
+			f.add("burst", "%s; leave it out for the amount of the rate", p)
+		} else if l.Kind.IsWindow() {
+			f.add("burst", "a window admits the amount of its rate and has no burst; leave it out, or write algorithm: token_bucket or gcra")
+		} else if l.Kind == KindGCRA && spanned && l.Rate.Amount > 0 && GCRA(l.Bucket()).Cost(l.Burst) == maxGCRAMicros {
+			f.add("burst", "it would take more than 142 years to refill, which gcra can't count; state less, or write algorithm: token_bucket")
+		}
+	}
+	if l.Max != 0 {
+		f.add("max", "a limit with a rate has no max; state the capacity as burst")
 	}
 }
 

@@ -74,14 +74,14 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 
 // showSpan prints over what a limit counts: "10000/min", "month".
 func showSpan(limit *budgetv1.LimitStatus) string {
-	switch limit.Kind {
-	case budgetv1.LimitKind_LIMIT_KIND_BUCKET:
+	switch {
+	case limit.RefillAmount > 0:
 		return quota.FormatRate(quota.Meter(limit.Meter), quota.Rate{
 			Amount: quota.Amount(limit.RefillAmount), Every: time.Duration(limit.RefillEveryMs) * time.Millisecond,
 		})
-	case budgetv1.LimitKind_LIMIT_KIND_QUOTA:
+	case limit.Kind == budgetv1.LimitKind_LIMIT_KIND_QUOTA:
 		return limit.Period
-	case budgetv1.LimitKind_LIMIT_KIND_SLOTS:
+	case limit.Kind == budgetv1.LimitKind_LIMIT_KIND_SLOTS:
 		return "at once"
 	}
 	return "-"

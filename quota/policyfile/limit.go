@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +20,9 @@ type wordList struct {
 
 var (
 	commonWords = []string{"per", "match", "costs", "when_down", "on_expiry", "hold", "tolerance"}
-	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max"}, commonWords...), "tokens"}
+	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
-	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max"}, commonWords...), ""}
+	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), ""}
 )
 
 // elsewhere says where a word belongs that is known, but not in this place.
@@ -33,7 +34,7 @@ func elsewhere(words wordList, key string) string {
 			return "a pool with a quota is not supported by this version; state a rate or a max"
 		}
 		return "only a quota has it; state the limit under quotas, or a rate or a max"
-	case "rate", "burst", "max":
+	case "rate", "burst", "max", "algorithm", "starts":
 		if isQuota {
 			return "a quota has an amount and a period; state this limit under limits"
 		}
@@ -147,7 +148,7 @@ func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry,
 	case hasRate && hasMax:
 		r.fault(most.token, most.path, "a limit has a rate or a max, not both; state two limits")
 	case hasRate:
-		limit.Kind = quota.KindBucket
+		r.algorithm(limit, fields)
 		if text, ok := r.text(rate, "a rate such as 600/min"); ok {
 			var err error
 			if limit.Rate, err = quota.ParseRate(limit.Meter, text); err != nil {
@@ -164,11 +165,31 @@ func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry,
 	case hasMax:
 		limit.Kind = quota.KindSlots
 		limit.Max, _ = r.amount(most, limit.Meter)
-		if burst, stated := fields["burst"]; stated {
-			r.fault(burst.token, burst.path, "only a rate has a burst; leave it out")
+		for _, word := range []string{"burst", "algorithm", "starts"} {
+			if field, stated := fields[word]; stated {
+				r.fault(field.token, field.path, "only a rate has this; leave it out")
+			}
 		}
 	case !misplaced:
 		r.fault(e.token, e.path+".rate", "neither rate nor max is stated; write a rate such as 600/min, or max for calls in flight")
+	}
+}
+
+// algorithm reads how a limit with a rate counts.
+func (r *reader) algorithm(limit *quota.Limit, fields map[string]entry) {
+	limit.Kind = quota.KindBucket
+	if field, stated := fields["algorithm"]; stated {
+		words := slices.Sorted(maps.Keys(quota.Algorithms))
+		if word, ok := r.word(field, words, []string{"leaky_queue"}); ok {
+			limit.Kind = quota.Algorithms[word]
+		}
+	}
+	if field, stated := fields["starts"]; stated {
+		word, _ := r.word(field, []string{"calendar", "first_use"}, nil)
+		limit.FirstUse = word == "first_use"
+		if word == "calendar" && limit.Kind != quota.KindFixedWindow {
+			r.fault(field.token, field.path, "only a fixed window begins by the calendar or with its first call; leave it out, or write algorithm: fixed_window")
+		}
 	}
 }
 

@@ -134,15 +134,21 @@ func flowLimit(limit quota.Limit, named bool) string {
 	}
 	fields.add("meter", scalar(string(limit.Meter)))
 	// Amounts and rates are of digits, letters, '$', '.' and '/' only.
-	switch limit.Kind {
-	case quota.KindBucket:
+	switch {
+	case limit.Kind.HasRate():
 		fields.add("rate", quota.FormatRate(limit.Meter, limit.Rate))
 		if limit.Burst != 0 {
 			fields.add("burst", quota.FormatAmount(limit.Meter, limit.Burst))
 		}
-	case quota.KindSlots:
+		if limit.Kind != quota.KindBucket {
+			fields.add("algorithm", limit.Kind.Algorithm())
+		}
+		if limit.FirstUse {
+			fields.add("starts", "first_use")
+		}
+	case limit.Kind == quota.KindSlots:
 		fields.add("max", quota.FormatAmount(limit.Meter, limit.Max))
-	case quota.KindQuota:
+	case limit.Kind == quota.KindQuota:
 		fields.add("amount", quota.FormatAmount(limit.Meter, limit.Max))
 		fields.add("period", scalar(string(limit.Period)))
 		if limit.Soft {

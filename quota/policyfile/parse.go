@@ -86,8 +86,7 @@ var (
 	unbuiltLimitWords = map[string]string{
 		"mode":           "leave it out; the limit is enforced",
 		"keep_for":       "leave it out; calls of every priority share the limit",
-		"algorithm":      "leave it out; a rate is a token bucket",
-		"window":         "leave it out; state rate and burst",
+		"window":         "leave it out; state the rate over the window's span, and algorithm: fixed_window or sliding_window",
 		"grants":         "state them in an account",
 		"rollover":       "leave it out",
 		"queue":          "leave it out; a refusal says when to come back",

@@ -112,6 +112,12 @@ func TestFullFile(t *testing.T) {
 				{Name: "slow-trickle", Meter: "images", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 1, Every: 24 * time.Hour}},
 				{Name: "fast", Meter: "seconds", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 5, Every: time.Second}, Burst: 10_000_000},
 				{Name: "odd", Meter: "pages", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 7, Every: 250 * time.Millisecond}, Burst: 1500},
+				{Name: "cells", Meter: "requests", Kind: quota.KindGCRA, Rate: quota.Rate{Amount: 1, Every: time.Second}, Burst: 3},
+				{Name: "hourly", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}},
+				{Name: "since-first", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}, FirstUse: true},
+				{Name: "sliding", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 1_000_000, Every: time.Minute}},
+				{Name: "exact", Meter: "requests", Kind: quota.KindSlidingLog, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}},
+				{Name: "plain", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}},
 				{Name: "spend", Meter: "cost", Kind: quota.KindQuota, Max: 500_000_000_000, Period: quota.PeriodMonth, WhenDown: quota.DownClosed},
 				{Name: "day-tokens", Meter: "tokens", Kind: quota.KindQuota, Max: 10_000_000, Period: quota.PeriodDay, OnExpiry: quota.ExpiryGiveBack},
 				{Name: "week-cents", Meter: "cost", Kind: quota.KindQuota, Max: 250_000_000, Period: quota.PeriodWeek},
@@ -120,6 +126,7 @@ func TestFullFile(t *testing.T) {
 		},
 		Pools: []quota.Pool{
 			{Name: "openai-org", Limit: quota.Limit{Name: "openai-org", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}, Match: match{"provider": {"openai"}}}},
+			{Name: "openai-window", Limit: quota.Limit{Name: "openai-window", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}}},
 			{Name: "workers", Limit: quota.Limit{Name: "workers", Meter: "in_flight", Kind: quota.KindSlots, Max: 8, Match: match{"route": {"slow"}}, Per: []string{"region"}}},
 		},
 		Accounts: []quota.Account{
@@ -356,7 +363,7 @@ func drawDocument(t *rapid.T) *policyfile.Document {
 		d.Plans = append(d.Plans, quota.Plan{Name: plan, Limits: drawLimits(t, name)})
 	}
 	for _, pool := range rapid.SliceOfNDistinct(name, 0, 3, rapid.ID).Draw(t, "pools") {
-		limit := drawLimit(t, pool, rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots}).Draw(t, "kind"))
+		limit := drawLimit(t, pool, rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindSlidingCounter}).Draw(t, "kind"))
 		d.Pools = append(d.Pools, quota.Pool{Name: pool, Limit: limit})
 	}
 	account := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:@-]{0,10}`)
@@ -425,7 +432,7 @@ func drawGrants(t *rapid.T, name *rapid.Generator[string]) []quota.Grant {
 func drawLimits(t *rapid.T, name *rapid.Generator[string]) []quota.Limit {
 	var limits, quotas []quota.Limit
 	for _, n := range rapid.SliceOfNDistinct(name, 0, 4, rapid.ID).Draw(t, "limits") {
-		limit := drawLimit(t, n, rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota}).Draw(t, "kind"))
+		limit := drawLimit(t, n, rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog}).Draw(t, "kind"))
 		if limit.Kind == quota.KindQuota {
 			quotas = append(quotas, limit)
 		} else {
@@ -454,6 +461,9 @@ func drawLimit(t *rapid.T, name string, kind quota.Kind) quota.Limit {
 		if rapid.Bool().Draw(t, "burst stated") {
 			l.Burst = amount.Draw(t, "burst")
 		}
+	case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+		l.Rate = quota.Rate{Amount: quota.Amount(rapid.Int64Range(1, quota.MaxLogUnits).Draw(t, "rate")), Every: time.Duration(rapid.Int64Range(1000, 86_400_000_000).Draw(t, "every")) * time.Microsecond}
+		l.FirstUse = l.Kind == quota.KindFixedWindow && rapid.Bool().Draw(t, "first use")
 	case quota.KindSlots:
 		l.Meter, l.Max = quota.MeterInFlight, amount.Draw(t, "max")
 	case quota.KindQuota:

@@ -89,12 +89,21 @@ func limitsFields(limits []quota.Limit) []field {
 func limitFields(prefix string, l quota.Limit) []field {
 	amount := func(a quota.Amount) string { return quota.FormatAmount(l.Meter, a) }
 	fields := []field{{"meter", string(l.Meter)}}
-	switch l.Kind {
-	case quota.KindBucket:
-		fields = append(fields, field{"rate", quota.FormatRate(l.Meter, l.Rate)}, field{"burst", amount(l.Burst)})
-	case quota.KindSlots:
+	switch {
+	case l.Kind.HasRate():
+		fields = append(fields, field{"rate", quota.FormatRate(l.Meter, l.Rate)})
+		if l.Burst != 0 {
+			fields = append(fields, field{"burst", amount(l.Burst)})
+		}
+		if l.Kind != quota.KindBucket {
+			fields = append(fields, field{"algorithm", l.Kind.Algorithm()})
+		}
+		if l.FirstUse {
+			fields = append(fields, field{"starts", "first_use"})
+		}
+	case l.Kind == quota.KindSlots:
 		fields = append(fields, field{"max", amount(l.Max)})
-	case quota.KindQuota:
+	case l.Kind == quota.KindQuota:
 		fields = append(fields, field{"amount", amount(l.Max)}, field{"period", string(l.Period)})
 		if l.Soft {
 			fields = append(fields, field{"soft", "true"})

@@ -601,7 +601,7 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 	limit := rapid.Custom(func(t *rapid.T) quota.Limit {
 		l := quota.Limit{
 			Meter:    rapid.SampledFrom([]quota.Meter{quota.MeterTokens, quota.MeterCost, "pages"}).Draw(t, "meter"),
-			Kind:     rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota}).Draw(t, "kind"),
+			Kind:     rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog}).Draw(t, "kind"),
 			Per:      rapid.SliceOfNDistinct(labels, 0, 3, rapid.ID).Draw(t, "per"),
 			Match:    match.Draw(t, "match"),
 			WhenDown: rapid.SampledFrom([]quota.DownRule{"", quota.DownClosed, quota.DownOpen}).Draw(t, "when_down"),
@@ -615,6 +615,9 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 		case quota.KindBucket:
 			l.Rate = quota.Rate{Amount: amount.Draw(t, "rate"), Every: time.Duration(rapid.Int64Range(1000, 86_400_000_000).Draw(t, "every")) * time.Microsecond}
 			l.Burst = rapid.OneOf(rapid.Just(quota.Amount(0)), amount).Draw(t, "burst")
+		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			l.Rate = quota.Rate{Amount: quota.Amount(rapid.Int64Range(1, quota.MaxLogUnits).Draw(t, "rate")), Every: time.Duration(rapid.Int64Range(1000, 86_400_000_000).Draw(t, "every")) * time.Microsecond}
+			l.FirstUse = l.Kind == quota.KindFixedWindow && rapid.Bool().Draw(t, "first use")
 		case quota.KindSlots:
 			l.Meter, l.Max = quota.MeterInFlight, amount.Draw(t, "max")
 		case quota.KindQuota:

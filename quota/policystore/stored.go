@@ -82,6 +82,7 @@ type storedLimit struct {
 	Meter     quota.Meter         `json:"meter"`
 	Rate      *storedRate         `json:"rate,omitempty"`
 	Burst     quota.Amount        `json:"burst,omitempty"`
+	FirstUse  bool                `json:"first_use,omitempty"`
 	Max       quota.Amount        `json:"max,omitempty"`
 	Period    quota.PeriodUnit    `json:"period,omitempty"`
 	Per       []string            `json:"per,omitempty"`
@@ -109,6 +110,11 @@ var kindNames = map[quota.Kind]string{
 	quota.KindBucket: "bucket",
 	quota.KindSlots:  "slots",
 	quota.KindQuota:  "quota",
+
+	quota.KindGCRA:           "gcra",
+	quota.KindFixedWindow:    "fixed_window",
+	quota.KindSlidingCounter: "sliding_window",
+	quota.KindSlidingLog:     "sliding_log",
 }
 
 func kindOf(name string) (quota.Kind, error) {
@@ -202,7 +208,7 @@ func encodeLimits(limits []quota.Limit) []storedLimit {
 
 func encodeLimit(l quota.Limit) storedLimit {
 	stored := storedLimit{
-		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, Max: l.Max, Period: l.Period,
+		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, FirstUse: l.FirstUse, Max: l.Max, Period: l.Period,
 		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Hold: l.Hold, Tolerance: l.Tolerance, Soft: l.Soft, AlertAt: l.AlertAt,
 	}
 	if l.Rate != (quota.Rate{}) {
@@ -324,7 +330,7 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 		return quota.Limit{}, fmt.Errorf("limits.%.70s.%w", s.Name, err)
 	}
 	limit := quota.Limit{
-		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, Max: s.Max, Period: s.Period,
+		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, FirstUse: s.FirstUse, Max: s.Max, Period: s.Period,
 		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Hold: s.Hold, Tolerance: s.Tolerance, Soft: s.Soft, AlertAt: s.AlertAt,
 	}
 	if s.Rate != nil {

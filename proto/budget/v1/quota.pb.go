@@ -34,6 +34,14 @@ const (
 	LimitKind_LIMIT_KIND_SLOTS LimitKind = 2
 	// An amount per calendar period.
 	LimitKind_LIMIT_KIND_QUOTA LimitKind = 3
+	// The generic cell rate algorithm: a rate and a capacity.
+	LimitKind_LIMIT_KIND_GCRA LimitKind = 4
+	// An amount in each span of a rate, one after the other.
+	LimitKind_LIMIT_KIND_FIXED_WINDOW LimitKind = 5
+	// An amount in the span of a rate that ends now, estimated from two spans.
+	LimitKind_LIMIT_KIND_SLIDING_WINDOW LimitKind = 6
+	// An amount in any span of a rate, call by call.
+	LimitKind_LIMIT_KIND_SLIDING_LOG LimitKind = 7
 )
 
 // Enum value maps for LimitKind.
@@ -43,12 +51,20 @@ var (
 		1: "LIMIT_KIND_BUCKET",
 		2: "LIMIT_KIND_SLOTS",
 		3: "LIMIT_KIND_QUOTA",
+		4: "LIMIT_KIND_GCRA",
+		5: "LIMIT_KIND_FIXED_WINDOW",
+		6: "LIMIT_KIND_SLIDING_WINDOW",
+		7: "LIMIT_KIND_SLIDING_LOG",
 	}
 	LimitKind_value = map[string]int32{
-		"LIMIT_KIND_UNSPECIFIED": 0,
-		"LIMIT_KIND_BUCKET":      1,
-		"LIMIT_KIND_SLOTS":       2,
-		"LIMIT_KIND_QUOTA":       3,
+		"LIMIT_KIND_UNSPECIFIED":    0,
+		"LIMIT_KIND_BUCKET":         1,
+		"LIMIT_KIND_SLOTS":          2,
+		"LIMIT_KIND_QUOTA":          3,
+		"LIMIT_KIND_GCRA":           4,
+		"LIMIT_KIND_FIXED_WINDOW":   5,
+		"LIMIT_KIND_SLIDING_WINDOW": 6,
+		"LIMIT_KIND_SLIDING_LOG":    7,
 	}
 )
 
@@ -318,8 +334,8 @@ type LimitStatus struct {
 	// capacity, the number of slots, or the amount of a quota's period.
 	LimitAmount int64 `protobuf:"varint,6,opt,name=limit_amount,json=limitAmount,proto3" json:"limit_amount,omitempty"`
 	// What is used up, in the meter's unit: of a quota, what was charged in the
-	// period, unposted included; of a bucket, what has not refilled yet, open
-	// holds included; of slots, 0.
+	// period, unposted included; of a limit with a rate, what has not refilled yet or
+	// counts in its window, open holds included; of slots, 0.
 	Used int64 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
 	// What open reservations hold, in the meter's unit: of a quota and of slots.
 	// Of a bucket, 0: it does not tell a hold from a use.
@@ -337,11 +353,11 @@ type LimitStatus struct {
 	// When the quota's period began, by the account's time zone and anchor day.
 	// Absent: the limit is not a quota.
 	PeriodStart *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=period_start,json=periodStart,proto3" json:"period_start,omitempty"`
-	// How much a bucket refills every refill_every_ms, in the meter's unit. 0:
-	// the limit is not a bucket.
+	// How much a bucket refills, or a window admits, every refill_every_ms, in the
+	// meter's unit. 0: the limit has no rate.
 	RefillAmount int64 `protobuf:"varint,13,opt,name=refill_amount,json=refillAmount,proto3" json:"refill_amount,omitempty"`
-	// The span in which a bucket refills refill_amount, in milliseconds. 0: the
-	// limit is not a bucket.
+	// The span in which a bucket refills refill_amount, or of a window, in
+	// milliseconds. 0: the limit has no rate.
 	RefillEveryMs int64 `protobuf:"varint,14,opt,name=refill_every_ms,json=refillEveryMs,proto3" json:"refill_every_ms,omitempty"`
 	// What the ledger itself has of a quota's period, in the meter's unit. 0: the
 	// limit is not a quota.
@@ -629,12 +645,16 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\"`\n" +
 	"\vRaisedAlert\x12\x18\n" +
 	"\apercent\x18\x01 \x01(\x05R\apercent\x127\n" +
-	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*j\n" +
+	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*\xd7\x01\n" +
 	"\tLimitKind\x12\x1a\n" +
 	"\x16LIMIT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIMIT_KIND_BUCKET\x10\x01\x12\x14\n" +
 	"\x10LIMIT_KIND_SLOTS\x10\x02\x12\x14\n" +
-	"\x10LIMIT_KIND_QUOTA\x10\x03B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
+	"\x10LIMIT_KIND_QUOTA\x10\x03\x12\x13\n" +
+	"\x0fLIMIT_KIND_GCRA\x10\x04\x12\x1b\n" +
+	"\x17LIMIT_KIND_FIXED_WINDOW\x10\x05\x12\x1d\n" +
+	"\x19LIMIT_KIND_SLIDING_WINDOW\x10\x06\x12\x1a\n" +
+	"\x16LIMIT_KIND_SLIDING_LOG\x10\aB5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var (
 	file_budget_v1_quota_proto_rawDescOnce sync.Once

@@ -44,6 +44,16 @@ func (s *service) GetQuota(ctx context.Context, request *connect.Request[budgetv
 	return connect.NewResponse(answer), nil
 }
 
+var kindsOut = map[quota.Kind]budgetv1.LimitKind{
+	quota.KindBucket:         budgetv1.LimitKind_LIMIT_KIND_BUCKET,
+	quota.KindSlots:          budgetv1.LimitKind_LIMIT_KIND_SLOTS,
+	quota.KindQuota:          budgetv1.LimitKind_LIMIT_KIND_QUOTA,
+	quota.KindGCRA:           budgetv1.LimitKind_LIMIT_KIND_GCRA,
+	quota.KindFixedWindow:    budgetv1.LimitKind_LIMIT_KIND_FIXED_WINDOW,
+	quota.KindSlidingCounter: budgetv1.LimitKind_LIMIT_KIND_SLIDING_WINDOW,
+	quota.KindSlidingLog:     budgetv1.LimitKind_LIMIT_KIND_SLIDING_LOG,
+}
+
 func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 	out := &budgetv1.LimitStatus{
 		Limit:       limit.Limit,
@@ -55,16 +65,13 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 		Remaining:   int64(limit.Level.Remaining),
 		ResetsAt:    timeOut(limit.Level.ResetsAt),
 	}
-	switch limit.Kind {
-	case quota.KindBucket:
-		out.Kind = budgetv1.LimitKind_LIMIT_KIND_BUCKET
+	out.Kind = kindsOut[limit.Kind]
+	switch {
+	case limit.Kind.HasRate():
 		out.Used = int64(limit.Max - limit.Level.Remaining)
 		out.RefillAmount = int64(limit.Rate.Amount)
 		out.RefillEveryMs = int64(limit.Rate.Every / time.Millisecond)
-	case quota.KindSlots:
-		out.Kind = budgetv1.LimitKind_LIMIT_KIND_SLOTS
-	case quota.KindQuota:
-		out.Kind = budgetv1.LimitKind_LIMIT_KIND_QUOTA
+	case limit.Kind == quota.KindQuota:
 		out.Used = int64(limit.Level.Used + limit.Level.Unposted)
 		out.Unposted = int64(limit.Level.Unposted)
 		out.Posted = int64(limit.Posted)
