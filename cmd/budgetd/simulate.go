@@ -36,7 +36,7 @@ func newSimulateCommand(s streams) *cobra.Command {
   budgetd simulate all --html limits.html
   budgetd simulate holds --traces ./azure-llm-2023
   budgetd simulate --check`,
-		Args: cobra.NoArgs,
+		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !f.check {
 				return cmd.Help()
@@ -59,7 +59,7 @@ func newSimulateCommand(s streams) *cobra.Command {
 
 func (f *simulateFlags) command(s streams, name, short, long string, scenarios []simulate.Scenario) *cobra.Command {
 	return &cobra.Command{
-		Use: name, Short: short, Long: long, Args: cobra.NoArgs,
+		Use: name, Short: short, Long: long, Args: exactArgs(),
 		RunE: func(*cobra.Command, []string) error { return f.run(s, scenarios) },
 	}
 }
@@ -124,7 +124,7 @@ func showSimulated(out io.Writer, shown simulate.Table) {
 	var figures []int
 	for i, name := range shown.Header {
 		header[i] = name
-		if i > 0 {
+		if simulate.IsFigure(shown.Rows[0][i]) {
 			figures = append(figures, i+1)
 		}
 	}

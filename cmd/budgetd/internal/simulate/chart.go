@@ -43,7 +43,7 @@ const (
 func (c *Chart) SVG() ([]byte, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.Title, c.X, c.Y
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.XOffs, p.Legend.Padding = true, -margin, margin
 	for _, text := range []*draw.TextStyle{
 		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
 	} {
@@ -85,7 +85,7 @@ func (c *Chart) SVG() ([]byte, error) {
 		p.Legend.Add("limit", limit)
 	}
 	p.Y.Min = 0
-	p.Y.Max *= 1.15 // room for the legend
+	p.Y.Max *= 1.4 // room for the legend
 	canvas := vgsvg.New(chartWidth, chartHeight)
 	p.Draw(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
 	var svg bytes.Buffer

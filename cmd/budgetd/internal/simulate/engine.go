@@ -32,35 +32,27 @@ func newLimiter(c *clock, hold reservation.Hold) (*limiter, error) {
 	return &limiter{store: store, clock: c, hold: hold}, nil
 }
 
-// bucketOf is a token bucket of rate units a span, which holds as many.
-func bucketOf(rate quota.Amount, every time.Duration) reservation.Hold {
-	return reservation.Hold{
-		Counter: reservation.Counter{Limit: "calls"}, Kind: quota.KindBucket, OnExpiry: quota.ExpiryCharge,
-		Bucket: quota.Limit{Kind: quota.KindBucket, Rate: quota.Rate{Amount: rate, Every: every}}.Bucket(),
-	}
-}
-
 // take asks for one call, which is settled at once, and says whether it may go on.
 func (l *limiter) take() (bool, error) { return l.takeFor("") }
 
 // takeFor is take with one counter a scope.
 func (l *limiter) takeFor(scope string) (bool, error) {
+	answer, err := l.ask(scope)
+	return answer.Verdict == reservation.Granted, err
+}
+
+// ask is takeFor with the engine's answer, which is Granted or Refused.
+func (l *limiter) ask(scope string) (reservation.ReserveAnswer, error) {
 	hold := l.hold
 	hold.Scope, hold.Amount = scope, 1
 	answer, err := l.store.Reserve(context.Background(), reservation.ReserveRequest{
 		Account: account, ID: reservation.NewID(l.clock.now), Holds: []reservation.Hold{hold}, Retention: retention,
 		Settle: &reservation.Settlement{},
 	})
-	if err != nil {
-		return false, err
+	if err == nil && answer.Verdict != reservation.Granted && answer.Verdict != reservation.Refused {
+		err = fmt.Errorf("the engine answered a call at %s with verdict %d", l.clock.elapsed(), answer.Verdict)
 	}
-	switch answer.Verdict {
-	case reservation.Granted:
-		return true, nil
-	case reservation.Refused:
-		return false, nil
-	}
-	return false, fmt.Errorf("the engine answered a call at %s with verdict %d", l.clock.elapsed(), answer.Verdict)
+	return answer, err
 }
 
 // charge counts units whether they fit or not: a call that was asked nothing for
@@ -94,4 +86,33 @@ func (l *limiter) remaining() (quota.Amount, error) {
 		return 0, err
 	}
 	return levels[0].Remaining, nil
+}
+
+// rateOf is a limit of a kind that states a rate: so many units a span.
+func rateOf(kind quota.Kind, amount quota.Amount, every time.Duration) reservation.Hold {
+	limit := quota.Limit{Kind: kind, Rate: quota.Rate{Amount: amount, Every: every}}
+	hold := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Kind: kind, OnExpiry: quota.ExpiryCharge}
+	if kind.IsWindow() {
+		hold.Window = limit.Window()
+	} else {
+		hold.Bucket = limit.Bucket()
+	}
+	return hold
+}
+
+// bucketOf is a token bucket, which holds as much as it gets in a span.
+func bucketOf(amount quota.Amount, every time.Duration) reservation.Hold {
+	return rateOf(quota.KindBucket, amount, every)
+}
+
+// aSecond is a limit of so many calls a second, by some algorithm.
+type aSecond func(calls quota.Amount) reservation.Hold
+
+// limitsASecond are the two that fleets and races are shown with.
+var limitsASecond = []struct {
+	name  string
+	limit aSecond
+}{
+	{"window", func(calls quota.Amount) reservation.Hold { return rateOf(quota.KindFixedWindow, calls, time.Second) }},
+	{"bucket", func(calls quota.Amount) reservation.Hold { return bucketOf(calls, time.Second) }},
 }

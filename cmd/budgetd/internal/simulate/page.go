@@ -10,7 +10,7 @@ import (
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"cell": Cell, "svg": inlineSVG}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"cell": Cell, "figure": IsFigure, "svg": inlineSVG}).Parse(pageText))
 
 // WritePage writes one page with the tables, charts and checks of reports. It is
 // whole by itself: it loads nothing, from nowhere.

@@ -34,6 +34,12 @@ func Cell(cell any) string {
 	return fmt.Sprint(cell)
 }
 
+// IsFigure says that a cell is a number, which stands to the right.
+func IsFigure(cell any) bool {
+	_, text := cell.(string)
+	return !text
+}
+
 // rounded to so many parts of one, and never to a negative zero.
 func rounded(f, parts float64) float64 { return math.Round(f*parts)/parts + 0 }
 

@@ -23,6 +23,19 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	return []Scenario{
 		{
+			"algorithms", "Six algorithms, one limit",
+			`What "10 per 10 s" comes to with each algorithm: the most calls that begin in any
+span of ten seconds, with a burst at the boundary of two spans, a burst and then a
+steady stream, and a burst of twice the limit.`, runAlgorithms,
+		},
+		{
+			"fleet", "One limit on ten nodes",
+			`A limit of 100 a second and a client that calls 300 times a second, over ten
+nodes: each counts alone, each has its part of the limit, all ask one store, or
+each counts alone and syncs with the others every so often. And the store down
+for three seconds, under each rule for that.`, runFleet,
+		},
+		{
 			"race", "Check-then-act against one atomic step",
 			`One limit of 100 a second in a store that is a round trip away. Whoever reads
 the count and writes one more a round trip later overwrites what others wrote

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -48,4 +49,16 @@ func (p perSecond) mean(from, to int) float64 {
 		sum += value
 	}
 	return sum / float64(to-from)
+}
+
+// most is the largest of the seconds from one on.
+func (p perSecond) most(from int) float64 { return slices.Max(p[from:]) }
+
+// regular are instants at equal distances, from the first until a span is over.
+func regular(first, every, span time.Duration) []time.Duration {
+	var instants []time.Duration
+	for at := first; at < span; at += every {
+		instants = append(instants, at)
+	}
+	return instants
 }
