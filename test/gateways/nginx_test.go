@@ -41,12 +41,7 @@ func startNginx(t testing.TB, brokerAddress, serviceAddress, key string, passWit
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	address := freeAddress(t)
 	config := string(text)
 	for old, replaced := range map[string]string{
 		"server 127.0.0.1:8080;": "server " + brokerAddress + ";",
@@ -75,6 +70,14 @@ func startNginx(t testing.TB, brokerAddress, serviceAddress, key string, passWit
 			t.Fatal(err)
 		}
 	}
+	runNginx(t, dir, address)
+	return "http://" + address
+}
+
+// runNginx runs nginx with the nginx.conf of a directory until the test ends, and
+// returns when it listens at the address.
+func runNginx(t testing.TB, dir, address string) {
+	t.Helper()
 	var log bytes.Buffer
 	cmd := exec.Command(nginxBinary(t), "-p", dir, "-c", filepath.Join(dir, "nginx.conf"), "-e", "stderr",
 		"-g", "daemon off; master_process off; pid nginx.pid;")
@@ -100,7 +103,7 @@ func startNginx(t testing.TB, brokerAddress, serviceAddress, key string, passWit
 		conn, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
 			conn.Close()
-			return "http://" + address
+			return
 		}
 		select {
 		case err := <-ended:
