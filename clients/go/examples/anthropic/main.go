@@ -17,6 +17,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/clients/go/examples/internal/explain"
 	"github.com/budgetd/budgetd/clients/go/transport"
 )
 
@@ -47,7 +48,7 @@ func main() {
 		Messages:  []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Say hello."))},
 	})
 	if err != nil {
-		log.Fatal(err)
+		explain.Exit(err)
 	}
 	fmt.Println(answer.Content[0].Text)
 

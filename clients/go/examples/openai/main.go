@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/clients/go/examples/internal/explain"
 	"github.com/budgetd/budgetd/clients/go/transport"
 )
 
@@ -38,15 +38,10 @@ func main() {
 		Messages:            []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Say hello.")},
 		MaxCompletionTokens: openai.Int(1000),
 	})
-	var refused *openai.Error
-	switch {
-	case errors.As(err, &refused) && refused.StatusCode == http.StatusTooManyRequests:
-		fmt.Println("refused:", refused.Message)
-	case err != nil:
-		log.Fatal(err)
-	default:
-		fmt.Println(answer.Choices[0].Message.Content)
+	if err != nil {
+		explain.Exit(err)
 	}
+	fmt.Println(answer.Choices[0].Message.Content)
 
 	// The last Refund is on its way when a program ends right after its call.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -17,6 +17,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/clients/go/examples/internal/explain"
 	"github.com/budgetd/budgetd/clients/go/transport"
 )
 
@@ -40,6 +41,9 @@ func main() {
 			fmt.Print(choices[0].Delta.Content)
 			pieces++
 		}
+	}
+	if err := stream.Err(); err != nil {
+		explain.Exit(err)
 	}
 	fmt.Println(" ...")
 	if err := stream.Close(); err != nil {
