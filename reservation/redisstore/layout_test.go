@@ -47,6 +47,15 @@ local function read_bucket(raw)
   return unpack_all(t)
 end
 local function write_bucket(...) return close_value({...}) end
+local function read_gcra(raw) return open_value(raw)[1] end
+local function write_gcra(arrival) return close_value({arrival}) end
+local function read_window(raw)
+  local t = open_value(raw)
+  local s = {length = t[1], calendar = t[2], start = t[3], count = t[4], before = t[5]}
+  if type(t[4]) == 'table' then s.log, s.count = t[4], nil end
+  return s
+end
+local function write_window(s) return close_value({s.length, s.calendar, s.start, s.log or s.count, s.before}) end
 local function read_key(raw) return unpack_all(open_value(raw)) end
 local function write_key(...) return close_value({...}) end
 local function read_quota(raw)
@@ -174,14 +183,20 @@ func calls(ctx context.Context, s *Store, held reservation.ReserveRequest, holds
 			_, err := s.Reserve(ctx, r)
 			return err
 		},
-		"Refund": func() error { _, err := s.Refund(ctx, closing(held, 1, 1, 0, 1, 1)); return err },
+		"Refund": func() error {
+			_, err := s.Refund(ctx, closing(held, 1, []quota.Amount{1, 0, 1, 1, 1, 1}[:len(holds)]...))
+			return err
+		},
 		"Renew": func() error {
 			_, err := s.Renew(ctx, reservation.RenewRequest{Account: held.Account, ID: held.ID, Lease: time.Hour})
 			return err
 		},
-		"Confirm": func() error { _, err := s.Confirm(ctx, confirming(closing(held, 1, 1, 0, 1, 1))); return err },
-		"Lookup":  func() error { _, err := s.Lookup(ctx, held.Account, held.ID); return err },
-		"Levels":  func() error { _, _, err := s.Levels(ctx, held.Account, holds); return err },
+		"Confirm": func() error {
+			_, err := s.Confirm(ctx, confirming(closing(held, 1, []quota.Amount{1, 0, 1, 1, 1, 1}[:len(holds)]...)))
+			return err
+		},
+		"Lookup": func() error { _, err := s.Lookup(ctx, held.Account, held.ID); return err },
+		"Levels": func() error { _, _, err := s.Levels(ctx, held.Account, holds); return err },
 		"Seed": func() error {
 			_, err := s.Seed(ctx, reservation.SeedRequest{Account: held.Account, Counter: holds[2].Counter, Period: holds[2].Period, Ticket: 1})
 			return err
@@ -200,11 +215,16 @@ func TestEveryValueHasALayout(t *testing.T) {
 	holds := []reservation.Hold{tokens(4, quota.Bucket{Capacity: 1000, Refill: 7, PerMicros: 900_001}), slot(50), spend(4, 100)}
 	holds = append(holds, tokens(4, slowBucket))
 	holds[3].Scope = "user=7"
+	every := quota.Limit{Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 1000, Every: 24 * time.Hour}}
+	sliding := reservation.Hold{Counter: reservation.Counter{Limit: "sliding.00000001"}, Kind: every.Kind, Amount: 4, Window: every.Window()}
+	cells := tokens(4, slowBucket)
+	cells.Kind = quota.KindGCRA
+	holds = append(holds, cells, sliding)
 
 	spoilt := map[string]bool{}
 	for name, needs := range map[string]string{
 		"meta": "Reserve Refund Renew Confirm Seed", "bucket": "Reserve Refund Confirm Levels", "quota": "Reserve Refund Confirm Levels Seed",
-		"record": "Refund Renew Confirm Lookup", "key": "Reserve", "scoped bucket": "Reserve Refund Confirm Levels",
+		"gcra": "Reserve Refund Confirm Levels", "window": "Reserve Refund Confirm Levels", "record": "Refund Renew Confirm Lookup", "key": "Reserve", "scoped bucket": "Reserve Refund Confirm Levels",
 	} {
 		account := "spoilt " + name
 		seed := asking(account, holds[2])
@@ -220,7 +240,7 @@ func TestEveryValueHasALayout(t *testing.T) {
 			held.Key = "" // or Reserve would replay before it reads the rest
 		}
 		p := s.account(account)
-		field := map[string]string{"meta": "m", "bucket": "b" + holds[0].Limit, "quota": "q" + holds[2].Limit, "record": "r" + string(held.ID[:])}[name]
+		field := map[string]string{"meta": "m", "bucket": "b" + holds[0].Limit, "quota": "q" + holds[2].Limit, "gcra": "g" + cells.Limit, "window": "c" + sliding.Limit, "record": "r" + string(held.ID[:])}[name]
 		key := map[string]string{"key": p.idempotency("key"), "scoped bucket": p.own('b', holds[3].Limit, holds[3].Scope)}[name]
 		var err error
 		if field != "" {
@@ -247,7 +267,7 @@ func TestEveryValueHasALayout(t *testing.T) {
 		}
 		admin.FlushAll(ctx)
 	}
-	if len(spoilt) != 6 {
+	if len(spoilt) != 8 {
 		t.Errorf("%d kinds of value were spoilt", len(spoilt))
 	}
 }
