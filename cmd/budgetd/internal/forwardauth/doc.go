@@ -10,6 +10,8 @@
 //	amount.tokens=100       X-Budget-Amount-Tokens: 100
 //	label-from.user=X-User  (the label user is the value of the header X-User)
 //
+// No credential becomes a label: label-from refuses headers that carry one.
+//
 // What the query states wins. With headers=ignore in the query the X-Budget-
 // headers count for nothing, but for the key: for gateways that pass on what
 // their clients sent. The key is in X-Budget-Key, or else in Authorization.
