@@ -18,5 +18,5 @@
 // While a handler runs, its reservation is renewed. It is refunded when the
 // handler returns or panics, also when the client has hung up or the connection
 // was hijacked; what was used is what [SetUsage] said, else everything that was
-// held.
+// held. The answer waits for the Refund for a moment only; see [WithSettleWait].
 package middleware
