@@ -26,7 +26,6 @@ const maxLabels = 32
 // call is what the proxy knows of a call under way.
 type call struct {
 	route  route
-	free   bool // not to be reserved
 	caller transport.Caller
 	upload *upload
 

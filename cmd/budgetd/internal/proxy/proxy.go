@@ -101,7 +101,6 @@ func (p *Proxy) newTransport() *transport.Transport {
 	return transport.New(nil, // every call names a client of its own
 		transport.WithBase(roundTripper(p.forward)),
 		transport.WithCaller(func(r *http.Request) (transport.Caller, error) { return callOf(r.Context()).caller, nil }),
-		transport.WithEndpoints(endpoints(p.config)...),
 		transport.WithRefuseUnrecognised(),
 		transport.WithMaxBody(int64(p.config.MaxRequestBytes)),
 		transport.WithChargeHeaders(),
@@ -131,24 +130,6 @@ func (p *Proxy) lost(l budget.LostRefund) {
 	p.log.Warn("a refund is lost: what was held is charged or given back when its lease ends", "error", l.Err)
 }
 
-// endpoints are the calls of upstreams that have names of their own and speak
-// OpenAI's form: their prices are found by that name.
-func endpoints(c config.Proxy) []transport.Endpoint {
-	var all []transport.Endpoint
-	for name, u := range c.Upstreams {
-		if name == openAI || name == anthropic || name == gemini {
-			continue
-		}
-		for _, e := range transport.Endpoints() {
-			if e.Host == "" && e.Provider == openAI {
-				e.Host, e.Provider = u.Hostname(), name
-				all = append(all, e)
-			}
-		}
-	}
-	return all
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls the function.
@@ -156,10 +137,10 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	c := callOf(r.Context())
-	if c.free {
+	if c.route.free {
 		return p.forward(r)
 	}
-	a, err := p.budgeted.RoundTrip(r)
+	a, err := p.budgeted.RoundTrip(r.WithContext(transport.ForProvider(r.Context(), c.route.provider)))
 	if err == nil {
 		p.learn(c, a)
 	}
@@ -190,12 +171,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.running.Done()
 	p.metrics.inFlight.Inc()
 	defer p.metrics.inFlight.Dec()
-	to, found := p.routeOf(r)
+	to, lost := p.routeOf(r)
 	seen := &watched{
 		ResponseWriter: w, control: http.NewResponseController(w), bound: p.bounds.write,
 		metrics: p.metrics, began: time.Now(), upstream: to.provider,
 	}
-	if !found {
+	if lost != nil {
 		seen.upstream = "none"
 	}
 	defer seen.end()
@@ -209,10 +190,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.inFlight.Add(-1)
-	if !found {
-		p.refuse(seen, r, to, &transport.Fault{
-			Kind: transport.FaultNotFound, Message: "budget proxy: no upstream has this path; see docs/proxy.md for base URLs",
-		})
+	if lost != nil {
+		p.refuse(seen, r, to, lost)
 		return
 	}
 	c, refused := p.admit(r, to)
@@ -222,60 +201,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.upload = body
 	p.reverse.ServeHTTP(seen, r.WithContext(withCall(r.Context(), c)))
-}
-
-// admit finds out who pays, and refuses a call of which it can't.
-func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
-	c := &call{route: to, free: free(r.Method, to.url.Path)}
-	key := p.budgetKey(r, to.provider)
-	held := p.config.ProviderKeys[to.provider].IsSet()
-	if key == "" {
-		if c.free && !held {
-			return c, nil // the caller's own key, and nothing to pay
-		}
-		return nil, &transport.Fault{Kind: transport.FaultUnauthorized, Message: "budget proxy: there is no budget key; " + whereKeysGo(held)}
-	}
-	client, err := p.clients.of(key)
-	if err != nil {
-		return nil, &transport.Fault{Kind: transport.FaultUnavailable, Message: "budget proxy: " + err.Error(), RetryAfter: time.Second}
-	}
-	labels, err := labelsOf(r.Header.Get(headerBudgetLabels))
-	if err != nil {
-		return nil, &transport.Fault{Kind: transport.FaultInvalid, Message: "budget proxy: " + err.Error()}
-	}
-	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
-	if c.free && held {
-		switch err := p.clients.known(r.Context(), client); {
-		case errors.Is(err, errUnknownKey):
-			return nil, unknownKey()
-		case err != nil:
-			return nil, &transport.Fault{Kind: transport.FaultUnavailable, Message: "budget proxy: the broker does not answer", RetryAfter: time.Second}
-		}
-	}
-	return c, nil
-}
-
-func whereKeysGo(held bool) string {
-	if held {
-		return "send it where the SDK sends its API key, or in " + headerBudgetKey
-	}
-	return "send it in " + headerBudgetKey + ", beside the provider's own key"
-}
-
-func unknownKey() *transport.Fault {
-	return &transport.Fault{Kind: transport.FaultUnauthorized, Message: "budget proxy: the budget key is not valid"}
-}
-
-// rewrite makes the request for the upstream. Addresses of callers are not
-// passed on: httputil has removed what stands in X-Forwarded-For and its like.
-func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
-	to := callOf(r.In.Context()).route
-	u := *to.url
-	p.showKeys(r.Out.Header, &u, to.provider)
-	r.Out.URL, r.Out.Host = &u, u.Host
-	// The usage stands in the answer: it must be readable, and a stream not wait
-	// for a block of a compressor.
-	r.Out.Header.Set("Accept-Encoding", "identity")
 }
 
 // modify turns what the broker says of a budget key into what an SDK knows of
@@ -299,6 +224,11 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the caller is gone
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		p.refuse(w, r, to, p.tooLarge())
+		return
 	}
 	var timeout net.Error
 	f := &transport.Fault{Kind: transport.FaultUpstream, Message: fmt.Sprintf("budget proxy: %s can't be reached", to.provider)}

@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	"github.com/budgetd/budgetd/clients/go/transport"
+)
+
+// admit finds out who pays, and refuses a call of which it can't. Nothing of the
+// body is read before.
+func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
+	c := &call{route: to}
+	key, refused := p.budgetKey(r, to)
+	if refused != nil {
+		return nil, refused
+	}
+	if r.ContentLength > int64(p.config.MaxRequestBytes) {
+		return nil, p.tooLarge()
+	}
+	if key == "" {
+		return c, nil
+	}
+	labels, err := labelsOf(r.Header.Get(headerBudgetLabels))
+	if err != nil {
+		return nil, &transport.Fault{Kind: transport.FaultInvalid, Message: "budget proxy: " + err.Error()}
+	}
+	client, err := p.clients.of(key)
+	if err != nil {
+		return nil, unavailable()
+	}
+	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
+	if !to.free || !p.config.ProviderKeys[to.provider].IsSet() {
+		return c, nil
+	}
+	switch err := p.clients.known(r.Context(), client); {
+	case errors.Is(err, errUnknownKey):
+		return nil, unknownKey()
+	case err != nil:
+		return nil, unavailable()
+	}
+	return c, nil
+}
+
+func (p *Proxy) tooLarge() *transport.Fault {
+	return &transport.Fault{Kind: transport.FaultTooLarge, Message: fmt.Sprintf("budget proxy: the body is over %d bytes (the proxy's max_request_bytes): send less", p.config.MaxRequestBytes)}
+}
+
+func unavailable() *transport.Fault {
+	return &transport.Fault{Kind: transport.FaultUnavailable, Message: "budget proxy: the broker of budgets does not answer; try again", RetryAfter: time.Second}
+}
+
+func unknownKey() *transport.Fault {
+	return unauthorized("the budget key that was sent is not valid: the broker knows none like it, or it was revoked or has expired; ask whoever runs the broker for another (budgetd key create)")
+}
+
+// callerHeaders are those by which proxies and content networks tell the caller's
+// address, place and way. Beside them are all that begin with callerPrefixes.
+var callerHeaders = []string{
+	"Forwarded", "Forwarded-For", "Via", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Original-Forwarded-For",
+	"X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "X-Proxyuser-Ip", "X-Envoy-External-Address", "X-Azure-Clientip", "X-Azure-Socketip",
+	"X-Appengine-User-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Fly-Client-Ip", "Client-Ip", "Cdn-Loop",
+}
+
+var callerPrefixes = []string{"X-Forwarded", "Cf-", "Cloudfront-Viewer-"}
+
+// withoutCaller takes out of a header what tells of the caller's connection to this
+// proxy: no provider needs it.
+func withoutCaller(header http.Header) {
+	for _, name := range callerHeaders {
+		header.Del(name)
+	}
+	for name := range header {
+		for _, prefix := range callerPrefixes {
+			if strings.HasPrefix(name, prefix) {
+				delete(header, name)
+			}
+		}
+	}
+	// httputil takes the rest of what is for one hop, and leaves these two.
+	for _, name := range []string{"Connection", "Upgrade", "Te"} {
+		header.Del(name)
+	}
+}
+
+// rewrite makes the request for the upstream.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	to := callOf(r.In.Context()).route
+	u := *to.url
+	withoutCaller(r.Out.Header)
+	r.Out.Trailer = nil
+	p.showKeys(r.Out.Header, &u, to.provider)
+	r.Out.URL, r.Out.Host = &u, u.Host
+	// The usage stands in the answer: it must be readable, and a stream not wait
+	// for a block of a compressor.
+	r.Out.Header.Set("Accept-Encoding", "identity")
+}
