@@ -166,7 +166,8 @@ func TestWhatCannotBeBudgeted(t *testing.T) {
 	r.use()
 	r.broker.Kill()
 	response, text = r.call(messagesPath, asksFor("10")[messagesPath])
-	if response.StatusCode != http.StatusServiceUnavailable || dig(t, text, "error", "type") != "api_error" || response.Header.Get("X-Should-Retry") != "true" {
+	if response.StatusCode != http.StatusServiceUnavailable || dig(t, text, "error", "type") != "api_error" || response.Header.Get("X-Should-Retry") != "true" ||
+		dig(t, text, "error", "message") != "budget: no broker answers; try again" { // and not where one should be
 		t.Errorf("without a broker: %s %s", response.Status, text)
 	}
 }

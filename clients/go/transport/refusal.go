@@ -137,6 +137,10 @@ func (f *Fault) Answer(request *http.Request, layout answer.Layout) *http.Respon
 	}
 }
 
+// noBroker is told when no broker answered. The reason has its address, which the
+// end of the call may not know.
+const noBroker = "budget: no broker answers; try again"
+
 // faultOf is the fault that an error of the broker comes to.
 func faultOf(err error) *Fault {
 	var refused *budget.RefusedError
@@ -145,7 +149,7 @@ func faultOf(err error) *Fault {
 	}
 	var rpc *connect.Error
 	if !errors.As(err, &rpc) {
-		return &Fault{Kind: FaultUnavailable, Message: "the budget could not be asked: " + err.Error()}
+		return &Fault{Kind: FaultUnavailable, Message: noBroker}
 	}
 	kind := FaultUnavailable
 	switch rpc.Code() {
@@ -156,7 +160,11 @@ func faultOf(err error) *Fault {
 	}
 	header := http.Header{}
 	header.Set("X-Budget-Error", rpc.Code().String())
-	return &Fault{Kind: kind, Message: "budget: " + rpc.Message(), Header: header}
+	message := "budget: " + rpc.Message()
+	if kind == FaultUnavailable && !connect.IsWireError(err) {
+		message = noBroker
+	}
+	return &Fault{Kind: kind, Message: message, Header: header}
 }
 
 // refusalFault is a limit's refusal.
