@@ -25,7 +25,7 @@ Base URLs, for a proxy at http://127.0.0.1:8081:
   OpenAI      http://127.0.0.1:8081/openai/v1
   Anthropic   http://127.0.0.1:8081/anthropic
   Gemini      http://127.0.0.1:8081/gemini
-  others      http://127.0.0.1:8081/NAME/..., with --upstream NAME=URL
+  others      http://127.0.0.1:8081/NAME/v1, with --upstream NAME=URL
 
 Keys: with a provider's key in BUDGETD_PROXY_PROVIDER_KEY the key that an SDK
 sends is a budget key, of the broker; the proxy replaces it. Without, the SDK's
