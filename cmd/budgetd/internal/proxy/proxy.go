@@ -176,7 +176,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ResponseWriter: w, control: http.NewResponseController(w), bound: p.bounds.write,
 		metrics: p.metrics, began: time.Now(), upstream: to.provider,
 	}
-	if lost != nil {
+	if lost != nil && lost.Kind == transport.FaultNotFound {
 		seen.upstream = "none"
 	}
 	defer seen.end()

@@ -80,7 +80,7 @@ func TestStalledFreeUpload(t *testing.T) {
 		defer close(gone)
 		_, _ = io.Copy(io.Discard, request.Body)
 	}))
-	a, text, ended := r.upload("/openai/v1/responses/count_tokens", budgetKey).answer(t)
+	a, text, ended := r.upload("/anthropic/v1/messages/count_tokens", budgetKey).answer(t)
 	if a.StatusCode != http.StatusRequestTimeout || !ended {
 		t.Errorf("%d %s, ended: %v", a.StatusCode, text, ended)
 	}
