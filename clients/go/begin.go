@@ -28,6 +28,7 @@ func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
 }
 
 func (c *Client) keep(ctx context.Context, reservation *Reservation, request Request) *Running {
+	request.LLM = nil // a whole body perhaps, and nobody needs it any more
 	running := &Running{Reservation: reservation, client: c, request: request, stop: func() {}}
 	if reservation.ID != "" {
 		running.stop = c.renewInBackground(ctx, reservation.ID, request.lease())

@@ -128,6 +128,7 @@ func TestWhatCannotBeBudgeted(t *testing.T) {
 		{chatPath, `[]`, 400},
 		{chatPath, "", 400},
 		{chatPath, `{"model":"nobody-knows-this","messages":[]}`, 400},
+		{chatPath, strings.Repeat(`{"a":`, 150) + "1", 400},
 		{messagesPath, `{"x":"` + strings.Repeat("x", 1000) + `"}`, 413},
 		{"/v1/models", `{}`, http.StatusTeapot}, // not recognised: passed through
 	} {
@@ -154,6 +155,14 @@ func TestWhatCannotBeBudgeted(t *testing.T) {
 	}
 	if response, _ := r.call("/v1/files", `{}`); response.StatusCode != http.StatusTeapot {
 		t.Errorf("a call that may pass: %s", response.Status)
+	}
+	r.use(transport.WithMaxUnderWay(50))
+	if response, text := r.call(chatPath, chatAsk); response.StatusCode != http.StatusRequestEntityTooLarge || dig(t, text, "error", "message") != "budget: the body is over 50 bytes" {
+		t.Errorf("a body beyond the room: %s %s", response.Status, text)
+	}
+	r.use()
+	if response, text := r.call(chatPath, `{"x":[`+strings.Repeat("0,", 400_000)+`0]}`); response.StatusCode != http.StatusBadRequest || dig(t, text, "error", "message") != "budget: the body has more than 400000 JSON values: send less in one request" {
+		t.Errorf("a body of many values: %s %s", response.Status, text)
 	}
 	r.use(transport.WithAccount("somebody-else"))
 	if response, text := r.call(chatPath, chatAsk); response.StatusCode != http.StatusForbidden || dig(t, text, "error", "code") != "budget_denied" {

@@ -27,6 +27,7 @@ type options struct {
 	allowsLess    bool
 	lease         time.Duration
 	maxBody       int64
+	maxUnderWay   int64
 	settleWait    time.Duration
 	chargeHeaders bool
 	holdsBack     bool
@@ -102,6 +103,16 @@ func WithLease(lease time.Duration) Option {
 // bytes unless given. A larger one is refused with 413.
 func WithMaxBody(bytes int64) Option {
 	return func(o *options) { o.maxBody = bytes }
+}
+
+// WithMaxUnderWay bounds the bytes of bodies that the Transport has in memory at once,
+// from their first byte until they are sent and their answer begins, and with the
+// same bound once more the decoded forms of those that are being reserved for:
+// [DefaultMaxUnderWay] unless given. A call that finds no room waits within its
+// context, ten seconds at most, and is then refused with 503; a body that is larger
+// than all of it with 413.
+func WithMaxUnderWay(bytes int64) Option {
+	return func(o *options) { o.maxUnderWay = max(bytes, 0) }
 }
 
 // WithSettleWait sets how long the end of an answer, or its Close, waits for the

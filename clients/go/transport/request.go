@@ -17,45 +17,69 @@ import (
 // asked is the body of a request that was recognised.
 type asked struct {
 	raw    []byte
-	object map[string]any
+	object *structpb.Struct
 	model  string // by the path, else by the body
 	llm    *budgetv1.LlmCall
 }
 
 var errTooLarge = errors.New("the request is too large for the budget")
 
-// readBody reads and closes the body of a request.
-func readBody(request *http.Request, most int64) ([]byte, error) {
+// firstRead is how much room is made for a body before any of it has come.
+const firstRead = 64 << 10
+
+// readBody reads and closes the body of a request, in the room of its place.
+func readBody(request *http.Request, most int64, place *place) ([]byte, error) {
 	if request.Body == nil {
 		return nil, nil
 	}
 	defer request.Body.Close()
-	if request.ContentLength > most {
+	stated := request.ContentLength
+	if stated > most {
 		return nil, errTooLarge
 	}
-	raw, err := io.ReadAll(io.LimitReader(request.Body, most+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
+	if stated <= 0 { // not known
+		stated = min(firstRead, most)
 	}
-	if int64(len(raw)) > most {
-		return nil, errTooLarge
+	if err := place.enter(request.Context(), stated); err != nil {
+		return nil, err
 	}
-	return raw, nil
+	raw := make([]byte, 0, min(stated, firstRead)+1)
+	for {
+		n, err := request.Body.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		if int64(len(raw)) > most {
+			return nil, errTooLarge
+		}
+		if over := int64(len(raw)) - place.bodies; over > 0 && !place.more(min(max(over, place.bodies), most-place.bodies)) {
+			return nil, errNoRoom
+		}
+		if err == io.EOF {
+			return raw, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the request: %w", err)
+		}
+		if len(raw) == cap(raw) {
+			room := min(max(2*int64(cap(raw)), bytes.MinRead), most+1)
+			if known := request.ContentLength + 1; known > int64(cap(raw)) {
+				room = min(room, known)
+			}
+			raw = append(make([]byte, 0, room), raw...)
+		}
+	}
 }
 
 // readRequest says what a body asks for. Errors have nothing of the body in them.
 func readRequest(endpoint *Endpoint, model string, raw []byte) (*asked, error) {
 	a := &asked{raw: raw, model: model}
-	if err := json.Unmarshal(raw, &a.object); err != nil || a.object == nil {
-		return nil, errors.New("the body is not one JSON object")
+	var err error
+	if a.object, err = readObject(raw); err != nil {
+		return nil, err
 	}
-	body, err := structpb.NewStruct(a.object)
-	if err != nil {
-		return nil, errors.New("the body is not JSON in UTF-8")
-	}
+	body := a.object
 	a.llm = &budgetv1.LlmCall{Provider: endpoint.Provider, ProviderRequest: body, Model: model}
 	if model == "" {
-		a.model, _ = a.object["model"].(string)
+		a.model = body.Fields["model"].GetStringValue()
 	} else {
 		// The provider runs the path's model and does not look at the body's. The
 		// broker refuses two that differ.
@@ -66,14 +90,12 @@ func readRequest(endpoint *Endpoint, model string, raw []byte) (*asked, error) {
 
 // streams says whether the body asks for a stream by a field.
 func (a *asked) streams() bool {
-	stream, _ := a.object["stream"].(bool)
-	return stream
+	return a.object.GetFields()["stream"].GetBoolValue()
 }
 
 // asksUsage says whether the body asks for the usage of a stream.
 func (a *asked) asksUsage() bool {
-	asks, _ := at(a.object, "stream_options.include_usage").(bool)
-	return asks
+	return at(a.object, "stream_options.include_usage").GetBoolValue()
 }
 
 // allowLess states the fewest output tokens that are worth a grant: no more than
@@ -82,11 +104,11 @@ func (a *asked) allowLess(endpoint *Endpoint, fewest int64) {
 	if len(endpoint.OutputFields) == 0 || endpoint.Signed {
 		return
 	}
-	if thinking, ok := at(a.object, "thinking.budget_tokens").(float64); ok {
-		fewest = max(fewest, int64(thinking)+1) // Anthropic: max_tokens must be above
+	if thinking, ok := number64(at(a.object, "thinking.budget_tokens")); ok {
+		fewest = max(fewest, thinking+1) // Anthropic: max_tokens must be above
 	}
-	if own, ok := at(a.object, a.outputField(endpoint)).(float64); ok {
-		fewest = min(fewest, int64(own))
+	if own, ok := number64(at(a.object, a.outputField(endpoint))); ok {
+		fewest = min(fewest, own)
 	}
 	a.llm.MinOutputTokens = &fewest
 }
@@ -95,26 +117,42 @@ func (a *asked) allowLess(endpoint *Endpoint, fewest int64) {
 // else the one whose object is, else the first.
 func (a *asked) outputField(endpoint *Endpoint) string {
 	for _, field := range endpoint.OutputFields {
-		if at(a.object, field) != nil {
+		if given(at(a.object, field)) {
 			return field
 		}
 	}
 	for _, field := range endpoint.OutputFields {
-		if object, _, nested := strings.Cut(field, "."); nested && at(a.object, object) != nil {
+		if object, _, nested := strings.Cut(field, "."); nested && given(at(a.object, object)) {
 			return field
 		}
 	}
 	return endpoint.OutputFields[0]
 }
 
-// at finds the value under names with dots between them.
-func at(object map[string]any, field string) any {
+// at finds the value under names with dots between them; nil: there is none.
+func at(object *structpb.Struct, field string) *structpb.Value {
 	name, rest, nested := strings.Cut(field, ".")
+	value := object.GetFields()[name]
 	if !nested {
-		return object[name]
+		return value
 	}
-	inner, _ := object[name].(map[string]any)
-	return at(inner, rest)
+	return at(value.GetStructValue(), rest)
+}
+
+// given says whether a value is there and not null.
+func given(value *structpb.Value) bool {
+	_, null := value.GetKind().(*structpb.Value_NullValue)
+	return value != nil && !null
+}
+
+// number64 is a whole number of a body, bounded to what a count of tokens can be.
+func number64(value *structpb.Value) (n int64, ok bool) {
+	number, ok := value.GetKind().(*structpb.Value_NumberValue)
+	if !ok {
+		return 0, false
+	}
+	const most = 1<<53 - 1
+	return int64(min(max(number.NumberValue, -most), most)), true
 }
 
 // setField returns a JSON object with one field set and every other byte as it
@@ -163,28 +201,63 @@ func splice(data []byte, begin, end int, with string) []byte {
 	return append(out, data[end:]...)
 }
 
-// findField finds the extent of a member's value in a JSON object, of the last
-// member where the name comes twice, as parsers take it. begin is -1 when there
-// is none. first is where the members begin.
+// findField finds the extent of a member's value in a valid JSON object, of the last
+// member where the name comes twice, as parsers take it. begin is -1 when there is
+// none. first is where the members begin.
 func findField(object []byte, name string) (begin, end, first int, ok bool) {
-	decoder := json.NewDecoder(bytes.NewReader(object))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+	space := func(i int) int {
+		for i < len(object) && bytes.IndexByte([]byte(" \t\r\n"), object[i]) >= 0 {
+			i++
+		}
+		return i
+	}
+	i := space(0)
+	if i >= len(object) || object[i] != '{' {
 		return -1, -1, 0, false
 	}
-	begin, first = -1, int(decoder.InputOffset())
-	for decoder.More() {
-		key, err := decoder.Token()
-		if err != nil {
+	begin, first = -1, i+1
+	for i = space(first); i < len(object) && object[i] == '"'; {
+		keyEnd := endOfString(object, i)
+		var key string
+		if json.Unmarshal(object[i:keyEnd], &key) != nil {
 			return -1, -1, 0, false
 		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return -1, -1, 0, false
-		}
+		valueBegin := space(space(keyEnd) + 1) // behind the colon
+		valueEnd := endOfValue(object, valueBegin)
 		if key == name {
-			end = int(decoder.InputOffset())
-			begin = end - len(value)
+			begin, end = valueBegin, valueEnd
+		}
+		if i = space(valueEnd); i < len(object) && object[i] == ',' {
+			i = space(i + 1)
 		}
 	}
 	return begin, end, first, true
+}
+
+// endOfValue is where a value of a valid JSON text ends that begins at i.
+func endOfValue(text []byte, i int) int {
+	for open := 0; i < len(text); {
+		switch text[i] {
+		case '"':
+			i = endOfString(text, i)
+		case '{', '[':
+			open++
+			i++
+			continue
+		case '}', ']':
+			open--
+			i++
+		case ',', ':', ' ', '\t', '\r', '\n':
+			i++
+			continue
+		default: // a number or a word
+			for i < len(text) && bytes.IndexByte([]byte(",:}] \t\r\n"), text[i]) < 0 {
+				i++
+			}
+		}
+		if open == 0 {
+			return i
+		}
+	}
+	return i
 }

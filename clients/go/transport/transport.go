@@ -1,11 +1,9 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"strconv"
@@ -22,6 +20,7 @@ type Transport struct {
 	options
 	client *budget.Client
 	held   heldBack
+	room   room
 
 	mu   sync.Mutex
 	open int           // calls whose closing the broker does not have yet
@@ -35,12 +34,13 @@ func New(client *budget.Client, opts ...Option) *Transport {
 		client: client,
 		options: options{
 			base: http.DefaultTransport, endpoints: Endpoints(), lease: budget.DefaultLease,
-			maxBody: DefaultMaxBody, settleWait: DefaultSettleWait,
+			maxBody: DefaultMaxBody, settleWait: DefaultSettleWait, maxUnderWay: DefaultMaxUnderWay,
 		},
 	}
 	for _, option := range opts {
 		option(&t.options)
 	}
+	t.room = newRoom(t.maxUnderWay)
 	return t
 }
 
@@ -88,17 +88,14 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(request)
 	}
 	layout := endpoint.layout()
-	raw, err := readBody(request, t.maxBody)
-	if err == errTooLarge {
-		f := &Fault{Kind: FaultTooLarge, Message: fmt.Sprintf("budget: the body is over %d bytes", t.maxBody)}
-		return refuse(request, layout, f), nil
-	}
+	place := &place{room: &t.room}
+	defer place.leave()
+	asked, err := t.read(request, endpoint, model, place)
 	if err != nil {
+		if f := t.bodyFault(err); f != nil {
+			return refuse(request, layout, f), nil
+		}
 		return nil, err
-	}
-	asked, err := readRequest(endpoint, model, raw)
-	if err != nil {
-		return refuse(request, layout, &Fault{Kind: FaultInvalid, Message: "budget: " + err.Error()}), nil
 	}
 	key := heldKeyOf(request, asked.model)
 	if wait := t.held.wait(key, time.Now()); t.holdsBack && wait > 0 {
@@ -120,7 +117,40 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return refuse(request, layout, faultOf(err)), nil
 	}
 	c := t.begin(request, running, endpoint, asked.model)
-	return c.send(key, asked, layout)
+	sent := c.outbound(asked)
+	asked = nil // the decoded form is for the broker alone
+	place.decoded()
+	return c.send(key, sent, layout)
+}
+
+// read reads the body of a request that was recognised.
+func (t *Transport) read(request *http.Request, endpoint *Endpoint, model string, place *place) (*asked, error) {
+	raw, err := readBody(request, min(t.maxBody, t.room.size), place)
+	if err != nil {
+		return nil, err
+	}
+	values, err := checkBounds(raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := place.decode(request.Context(), len(raw), values); err != nil {
+		return nil, err
+	}
+	return readRequest(endpoint, model, raw)
+}
+
+// bodyFault is what is wrong with a body; nil for an error of reading it.
+func (t *Transport) bodyFault(err error) *Fault {
+	var bad *bodyError
+	switch {
+	case err == errTooLarge:
+		return &Fault{Kind: FaultTooLarge, Message: fmt.Sprintf("budget: the body is over %d bytes", min(t.maxBody, t.room.size))}
+	case err == errNoRoom:
+		return &Fault{Kind: FaultUnavailable, Message: fmt.Sprintf("budget: %v (%d at most)", err, t.room.size), RetryAfter: time.Second}
+	case errors.As(err, &bad):
+		return &Fault{Kind: FaultInvalid, Message: "budget: " + bad.Error()}
+	}
+	return nil
 }
 
 // refuse answers without sending the call on, and closes its body as a
@@ -167,21 +197,24 @@ func (t *Transport) ask(request *http.Request, asked *asked) (*budget.Client, bu
 }
 
 // send sends the call on and follows its answer.
-func (c *call) send(key heldKey, asked *asked, layout answer.Layout) (response *http.Response, err error) {
+func (c *call) send(key heldKey, out *outbound, layout answer.Layout) (response *http.Response, err error) {
 	t := c.transport
 	var sent sending
-	outbound, asksUsage := c.outbound(sent.follow(c.request), asked)
 	answered := false
 	defer func() {
 		if !answered { // failed or panicked
 			c.neverAnswered(err, &sent)
 		}
 	}()
-	if response, err = t.base.RoundTrip(outbound); err != nil {
+	request := out.request.WithContext(sent.follow(c.request))
+	if response, err = t.base.RoundTrip(request); err != nil {
 		return nil, err
 	}
+	if sent.written.Load() {
+		out.payload.letGo()
+	}
 	if limit, ok := limitOf(response, time.Now()); ok {
-		limit.Provider, limit.Host, limit.Model = c.endpoint.Provider, c.request.URL.Host, asked.model
+		limit.Provider, limit.Host, limit.Model = c.endpoint.Provider, c.request.URL.Host, c.model
 		if limit.Refused && limit.RetryAfter > 0 && t.holdsBack {
 			now := time.Now()
 			t.held.hold(key, now, now.Add(limit.RetryAfter))
@@ -191,14 +224,19 @@ func (c *call) send(key heldKey, asked *asked, layout answer.Layout) (response *
 		}
 	}
 	answered = true
-	c.follow(response, layout, asksUsage)
+	c.follow(response, layout, out.asksUsage)
 	return response, nil
 }
 
-// outbound is the request as it is sent on, and whether its answer has a chunk
-// that the caller did not ask for.
-func (c *call) outbound(ctx context.Context, asked *asked) (outbound *http.Request, asksUsage bool) {
-	outbound = c.request.Clone(ctx)
+// outbound is a request as it is sent on.
+type outbound struct {
+	request   *http.Request
+	payload   *payload
+	asksUsage bool // its answer has a chunk that the caller did not ask for
+}
+
+func (c *call) outbound(asked *asked) *outbound {
+	out := &outbound{request: c.request.Clone(c.request.Context())}
 	raw := asked.raw
 	if !c.endpoint.Signed {
 		if granted := c.running.GrantedMaxOutputTokens; asked.llm.MinOutputTokens != nil && granted > 0 {
@@ -208,19 +246,20 @@ func (c *call) outbound(ctx context.Context, asked *asked) (outbound *http.Reque
 		}
 		if c.endpoint.AsksUsage && asked.streams() && !asked.asksUsage() {
 			if changed := setField(raw, "stream_options.include_usage", "true"); changed != nil {
-				raw, asksUsage = changed, true
+				raw, out.asksUsage = changed, true
 			}
 		}
-		if outbound.Header.Get("Accept-Encoding") != "" {
+		if out.request.Header.Get("Accept-Encoding") != "" {
 			// Whoever asks for a compressed answer takes a plain one too, and a
 			// plain one can be read along.
-			outbound.Header.Set("Accept-Encoding", "identity")
+			out.request.Header.Set("Accept-Encoding", "identity")
 		}
 	}
-	outbound.Body = io.NopCloser(bytes.NewReader(raw))
-	outbound.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(raw)), nil }
-	if outbound.ContentLength = int64(len(raw)); len(raw) != len(asked.raw) && outbound.Header.Get("Content-Length") != "" {
-		outbound.Header.Set("Content-Length", strconv.Itoa(len(raw)))
+	out.payload = newPayload(raw)
+	out.request.Body, _ = out.payload.open()
+	out.request.GetBody = out.payload.open
+	if out.request.ContentLength = int64(len(raw)); len(raw) != len(asked.raw) && out.request.Header.Get("Content-Length") != "" {
+		out.request.Header.Set("Content-Length", strconv.Itoa(len(raw)))
 	}
-	return outbound, asksUsage
+	return out
 }
