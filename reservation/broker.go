@@ -115,6 +115,13 @@ type Config struct {
 // MaxKeyText is the longest idempotency key that a caller may send, in bytes.
 const MaxKeyText = MaxKeyBytes
 
+func checkKey(key string) error {
+	if len(key) > MaxKeyText {
+		return &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	}
+	return nil
+}
+
 func (c Config) withDefaults() Config {
 	if c.Deadline <= 0 {
 		c.Deadline = 50 * time.Millisecond
@@ -265,8 +272,8 @@ func (b *Broker) prepare(ctx context.Context, ask Ask, lease time.Duration) (*wo
 	if err := w.count(ctx, at); err != nil {
 		return nil, err
 	}
-	if len(ask.Key) > MaxKeyText {
-		return nil, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(ask.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	if err := checkKey(ask.Key); err != nil {
+		return nil, err
 	}
 	if ask.Key != "" {
 		var err error

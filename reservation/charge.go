@@ -40,8 +40,8 @@ func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
 	if err := w.count(ctx, at); err != nil {
 		return Decision{}, err
 	}
-	if len(spend.Key) > MaxKeyText {
-		return Decision{}, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(spend.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	if err := checkKey(spend.Key); err != nil {
+		return Decision{}, err
 	}
 	if spend.Key != "" {
 		var err error

@@ -26,7 +26,8 @@ type Credited struct {
 // has used. Buckets get back no more than the total did, up to their capacity:
 // so whatever is asked for, all credits of a month together give back no more
 // than the account was charged in it. A meter that Amounts do not state gets
-// nothing back; slots take no part.
+// nothing back. Limits that count by other algorithms than the token bucket keep what
+// they counted, as a credit does not say when it was; slots take no part.
 //
 // The ledger comes first: quotas open once it has the credit, and a broker that
 // dies in between leaves buckets to their refill. A key is remembered for good,
@@ -45,8 +46,8 @@ func (b *Broker) credit(ctx context.Context, spend Spend) (Credited, error) {
 	if spend.DryRun || spend.Use != nil {
 		return Credited{}, &InvalidError{Field: "amounts", Problem: "a credit is of amounts, and no dry run", Bound: "amounts alone"}
 	}
-	if len(spend.Key) > MaxKeyText {
-		return Credited{}, &InvalidError{Field: "idempotency_key", Problem: fmt.Sprintf("%d bytes long", len(spend.Key)), Bound: fmt.Sprintf("at most %d bytes", MaxKeyText)}
+	if err := checkKey(spend.Key); err != nil {
+		return Credited{}, err
 	}
 	spend.Used = true // no request unless stated
 	w := &work{policy: b.Policies.Current()}

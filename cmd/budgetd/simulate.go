@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,7 +18,7 @@ goes from event to event. The same --seed gives the same figures. docs/simulate.
 says what is modelled and what is not.
 
 With --check it compares what it finds with what is known, says every figure, and
-exits with 1 when one differs. Without a scenario --check checks all of them.`
+exits with 1 when one differs. Flags without a scenario are for all of them.`
 
 // simulateFlags are common to all scenarios.
 type simulateFlags struct {
@@ -38,10 +39,10 @@ func newSimulateCommand(s streams) *cobra.Command {
   budgetd simulate --check`,
 		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !f.check {
+			if cmd.Flags().NFlag() == 0 {
 				return cmd.Help()
 			}
-			return f.run(s, simulate.Scenarios())
+			return f.run(s, simulate.Scenarios()) // with flags and no scenario: all
 		},
 	}
 	p := cmd.PersistentFlags()
@@ -49,7 +50,7 @@ func newSimulateCommand(s streams) *cobra.Command {
 	p.StringVar(&f.html, "html", "", "write a page with tables and charts to this `file`; it loads nothing from elsewhere")
 	p.BoolVar(&f.check, "check", false, "compare with what is known, and exit with 1 where it differs")
 	p.BoolVar(&f.json, "json", false, "print JSON")
-	p.StringVar(&f.Traces, "traces", "", "`folder` with code.csv and conv.csv for holds; generated if not given")
+	p.StringVar(&f.Traces, "traces", "", "`folder` with code.csv and conv.csv for the scenario holds; generated if not given")
 	for _, scenario := range simulate.Scenarios() {
 		cmd.AddCommand(f.command(s, scenario.Name, scenario.Title, scenario.Help, []simulate.Scenario{scenario}))
 	}
@@ -66,6 +67,14 @@ func (f *simulateFlags) command(s streams, name, short, long string, scenarios [
 
 // run runs scenarios and shows what they found.
 func (f *simulateFlags) run(s streams, scenarios []simulate.Scenario) error {
+	var page *os.File
+	if f.html != "" {
+		var err error
+		if page, err = os.Create(f.html); err != nil {
+			return fmt.Errorf("--html: %w; write to a folder that exists", err)
+		}
+		defer page.Close()
+	}
 	var reports []*simulate.Report
 	differ := 0
 	for _, scenario := range scenarios {
@@ -84,8 +93,8 @@ func (f *simulateFlags) run(s streams, scenarios []simulate.Scenario) error {
 			return err
 		}
 	}
-	if f.html != "" {
-		if err := writePage(f.html, reports); err != nil {
+	if page != nil {
+		if err := errors.Join(simulate.WritePage(page, reports), page.Close()); err != nil {
 			return err
 		}
 	}
@@ -138,16 +147,4 @@ func showSimulated(out io.Writer, shown simulate.Table) {
 		t.AppendRow(row)
 	}
 	t.Render()
-}
-
-func writePage(path string, reports []*simulate.Report) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := simulate.WritePage(file, reports); err != nil {
-		file.Close()
-		return err
-	}
-	return file.Close()
 }

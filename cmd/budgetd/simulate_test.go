@@ -29,7 +29,7 @@ func TestSimulateTables(t *testing.T) {
 		t.Fatalf("exit code %d, %s", code, errs)
 	}
 	for _, want := range []string{
-		"Four failures of a naive limiter (simulate naive --seed 1)\n",
+		"Failures of a naive limiter (simulate naive --seed 1)\n",
 		"failure                                      calls  naive  engine  \n",
 		"boundary: ten at 9.9 s and ten at 10.0 s        20     20      10  \n",
 	} {

@@ -76,7 +76,7 @@ func (g *Gateway) Charge(ctx context.Context, spend reservation.Spend) (Answer, 
 		answer.Forbidden = refused.Code() == connect.CodePermissionDenied
 		return answer, nil
 	}
-	if limit, ok := tightest(decision.Grant); ok {
+	if limit, ok := Tightest(decision.Grant, anyHold); ok {
 		limit.set(answer.Header)
 	}
 	return answer, nil
@@ -98,7 +98,7 @@ func (g *Gateway) Credit(ctx context.Context, spend reservation.Spend) (Answer, 
 	}
 	answer := Answer{Header: http.Header{}}
 	answer.Grant = &reservation.Grant{State: reservation.StateSettled, Replayed: credited.Replayed, Holds: credited.Buckets, Now: credited.Now}
-	if limit, ok := tightest(answer.Grant); ok {
+	if limit, ok := Tightest(answer.Grant, anyHold); ok {
 		limit.set(answer.Header)
 	}
 	if !credited.Replayed {
@@ -109,12 +109,6 @@ func (g *Gateway) Credit(ctx context.Context, spend reservation.Spend) (Answer, 
 		answer.Header.Set("Budget-Given-Back", strings.Join(meters, ", "))
 	}
 	return answer, nil
-}
-
-// Tightest returns the limit of which the least share is left, among those that
-// shown takes; of equal ones the first. ok is false when no level is known.
-func Tightest(grant *reservation.Grant, shown func(*reservation.HeldLimit) bool) (limit ShownLimit, ok bool) {
-	return leastShare(grant, shown)
 }
 
 // Invalid makes an invalid_argument error for a field of a request. bound is

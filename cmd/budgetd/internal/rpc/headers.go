@@ -55,15 +55,9 @@ func wholeSeconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// tightest returns the limit of which the least share is left; of equal ones the
-// first. ok is false when no level is known.
-func tightest(grant *reservation.Grant) (limit ShownLimit, ok bool) {
-	return leastShare(grant, func(*reservation.HeldLimit) bool { return true })
-}
-
-// leastShare returns the limit, of the holds that are wanted, of which the least
-// share is left.
-func leastShare(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bool) (limit ShownLimit, ok bool) {
+// Tightest returns the limit of which the least share is left, among the holds that
+// are wanted; of equal ones the first. ok is false when no level is known.
+func Tightest(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bool) (limit ShownLimit, ok bool) {
 	if grant.Degraded {
 		return ShownLimit{}, false
 	}
@@ -81,6 +75,8 @@ func leastShare(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bo
 		Window: least.Window, ResetsAt: least.Level.ResetsAt, Now: grant.Now,
 	}, ok
 }
+
+func anyHold(*reservation.HeldLimit) bool { return true }
 
 // lessShare compares what is left of two limits, exactly: a's remaining/max <
 // b's.

@@ -88,7 +88,7 @@ func unlimited(amounts map[string]int64, grant *reservation.Grant) []string {
 
 // limitHeaders tells of the tightest limit that granted.
 func limitHeaders(response connect.AnyResponse, grant *reservation.Grant) {
-	if limit, ok := tightest(grant); ok {
+	if limit, ok := Tightest(grant, anyHold); ok {
 		limit.set(response.Header())
 	}
 }

@@ -55,7 +55,7 @@ func (n *naiveLimiter) takeSlowly(client string, roundTrip time.Duration, admitt
 	})
 }
 
-// runNaive shows the four failures of a naive limiter of ten in ten seconds, and
+// runNaive shows the failures of a naive limiter of ten in ten seconds, and
 // what the product's engine admits of the same calls.
 func runNaive(Options) (*Report, error) {
 	r := &Report{}

@@ -42,7 +42,7 @@ the count and writes one more a round trip later overwrites what others wrote
 meanwhile. The engine asks and counts in one step.`, runRaces,
 		},
 		{
-			"naive", "Four failures of a naive limiter",
+			"naive", "Failures of a naive limiter",
 			`A count of ten in ten seconds for each client, as one writes it first: at the
 boundary of two spans, on four servers, behind a proxy, and in a shared store
 that is read and then written. Beside it the engine, asked the same.`, runNaive,
