@@ -20,6 +20,7 @@ import (
 
 	budget "github.com/budgetd/budgetd/clients/go"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/replay"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/reservation/holdlab/traces"
 	"github.com/budgetd/budgetd/test/broker"
@@ -315,7 +316,7 @@ accounts:
 func TestReplayRefusesBadInput(t *testing.T) {
 	good := generatedTrace(t, 9, 10)
 	bad := filepath.Join(t.TempDir(), "bad.csv")
-	if err := os.WriteFile(bad, []byte(replay.Header+"\n2023-11-16 18:17:03.9799600,1,2\n2023-11-16 18:17:03.9799600,1,-2\n"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte(trace.Header+"\n2023-11-16 18:17:03.9799600,1,2\n2023-11-16 18:17:03.9799600,1,-2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 )
 
 // fate is when in its life a doomed reservation's worker is killed.
@@ -57,7 +59,7 @@ const (
 
 // job is a doomed request in the hands of a worker.
 type job struct {
-	request Request
+	request trace.Request
 	fate    fate
 	stage   stage
 	id      string // of the reservation, once it is held
@@ -105,7 +107,7 @@ func newCrew(d *driver, children *spawner, program string, args []string, places
 }
 
 // take gives a doomed request to a worker.
-func (c *crew) take(r Request) error {
+func (c *crew) take(r trace.Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	number := c.jobs

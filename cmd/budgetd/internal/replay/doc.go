@@ -3,7 +3,7 @@
 // the broker's counters agree to the token, and that nothing is held any more.
 //
 // A trace says when a request came and how many tokens it read and generated
-// ([Reader]). A [Schedule] shrinks its time by a factor. Each request reserves
+// ([trace.Reader]). A [Schedule] shrinks its time by a factor. Each request reserves
 // what it might use, holds that for as long as its answer would have taken, and
 // refunds with what it did use ([Run]). Some requests may be given to worker
 // processes that are killed while they hold a reservation, or while a call of

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	budget "github.com/budgetd/budgetd/clients/go"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // record is a reservation that was granted.
 type record struct {
-	request Request
+	request trace.Request
 	id      string
 	end     ending
 }
@@ -60,7 +61,7 @@ func (d *driver) interrupted() bool { return d.ctx.Err() != nil }
 
 // key is the idempotency key of a request. It begins with the run, so that two
 // runs on one account do not share reservations.
-func (d *driver) key(r Request) string {
+func (d *driver) key(r trace.Request) string {
 	return fmt.Sprintf("replay/%s/%d.%s/%d/%d", d.options.Run, r.Trace, d.names[r.Trace], r.Line, d.options.Seed)
 }
 
@@ -76,13 +77,13 @@ func plainName(path string) string {
 }
 
 // where names a request in a message.
-func (d *driver) where(r Request) string {
+func (d *driver) where(r trace.Request) string {
 	return fmt.Sprintf("%s:%d", d.options.Traces[r.Trace], r.Line)
 }
 
 // asked is how many tokens a request reserves: what it reads, which is known
 // before the call, and the most that it may write.
-func (d *driver) asked(r Request) int64 { return r.Context + d.options.MaxTokens }
+func (d *driver) asked(r trace.Request) int64 { return r.Context + d.options.MaxTokens }
 
 // run sends every request of the traces at its time, and returns when all have
 // been answered.
@@ -133,7 +134,7 @@ func (d *driver) run(crew *crew, survey Survey, progress Progress) error {
 }
 
 // serve is the life of one request in this process.
-func (d *driver) serve(r Request) {
+func (d *driver) serve(r trace.Request) {
 	held := d.asked(r)
 	granted, err := d.caller.reserve(d.lasting, d.key(r), held)
 	if err != nil {
@@ -196,7 +197,7 @@ func (d *driver) granted(g grant, asked int64) {
 	}
 }
 
-func (d *driver) refusedOrLost(r Request, err error) {
+func (d *driver) refusedOrLost(r trace.Request, err error) {
 	var refused *budget.RefusedError
 	if errors.As(err, &refused) {
 		d.tally.refused(r, refusedBy(refused))
@@ -207,7 +208,7 @@ func (d *driver) refusedOrLost(r Request, err error) {
 
 // lost counts a request of which nobody knows whether it was granted. If it
 // was, it expires.
-func (d *driver) lost(r Request, err error) {
+func (d *driver) lost(r trace.Request, err error) {
 	d.tally.unanswered(r)
 	d.problem("Reserve of %s: %v", d.where(r), err)
 	d.leaseEnds(time.Now().Add(d.caller.Lease))
@@ -219,7 +220,7 @@ func (d *driver) keep(r record) {
 	d.records = append(d.records, r)
 }
 
-func (d *driver) refunded(r Request, id string, held, givenBack, overrun int64, late bool) {
+func (d *driver) refunded(r trace.Request, id string, held, givenBack, overrun int64, late bool) {
 	d.tally.refunded(r, held, givenBack, overrun)
 	if late {
 		d.tally.update(func(t *Totals) { t.Late++ })
@@ -228,14 +229,14 @@ func (d *driver) refunded(r Request, id string, held, givenBack, overrun int64, 
 }
 
 // abandoned notes a reservation that is left to expire.
-func (d *driver) abandoned(r Request, id string, endsBy time.Time) {
+func (d *driver) abandoned(r trace.Request, id string, endsBy time.Time) {
 	d.leaseEnds(endsBy)
 	d.keep(record{r, id, endCrashed})
 }
 
 // uncertain notes a reservation of which only the broker knows whether it was
 // refunded.
-func (d *driver) uncertain(r Request, id string, endsBy time.Time) {
+func (d *driver) uncertain(r trace.Request, id string, endsBy time.Time) {
 	d.leaseEnds(endsBy)
 	d.keep(record{r, id, endUncertain})
 }

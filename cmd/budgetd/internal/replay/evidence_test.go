@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -147,8 +148,8 @@ func TestCheckBucketAgainstASimulatedBucket(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	tally := newTally()
-	a, b, c, d := Request{Context: 100, Generated: 20}, Request{Context: 7, Generated: 1}, Request{Context: 5}, Request{Context: 3}
-	for _, r := range []Request{a, b, c, d} {
+	a, b, c, d := trace.Request{Context: 100, Generated: 20}, trace.Request{Context: 7, Generated: 1}, trace.Request{Context: 5}, trace.Request{Context: 3}
+	for _, r := range []trace.Request{a, b, c, d} {
 		tally.offered(r)
 	}
 	tally.refunded(a, 110, 0, 10)
@@ -174,11 +175,11 @@ func TestTally(t *testing.T) {
 
 func TestTallyReportsOverflow(t *testing.T) {
 	tally := newTally()
-	tally.refunded(Request{}, int64(quota.MaxAmount), 0, 0)
+	tally.refunded(trace.Request{}, int64(quota.MaxAmount), 0, 0)
 	if _, err := tally.result(); err != nil {
 		t.Fatal(err)
 	}
-	tally.refunded(Request{}, 1, 0, 0)
+	tally.refunded(trace.Request{}, 1, 0, 0)
 	if got, err := tally.result(); err == nil {
 		t.Errorf("%d + 1 is %d without an error", int64(quota.MaxAmount), got.HeldTokens)
 	}

@@ -6,12 +6,14 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 )
 
 // Traces are several traces read as one, in order of their instants.
 type Traces struct {
-	readers []*Reader
-	heads   []*Request // the next of each reader; nil: it has ended
+	readers []*trace.Reader
+	heads   []*trace.Request // the next of each reader; nil: it has ended
 	files   []*os.File
 	left    int64
 }
@@ -34,7 +36,7 @@ func OpenTraces(paths []string, most int64) (_ *Traces, err error) {
 			return nil, err
 		}
 		t.files = append(t.files, file)
-		t.add(NewReader(file, path))
+		t.add(trace.NewReader(file, path))
 	}
 	for i := range t.readers {
 		if err := t.advance(i); err != nil {
@@ -44,7 +46,7 @@ func OpenTraces(paths []string, most int64) (_ *Traces, err error) {
 	return t, nil
 }
 
-func (t *Traces) add(r *Reader) {
+func (t *Traces) add(r *trace.Reader) {
 	t.readers = append(t.readers, r)
 	t.heads = append(t.heads, nil)
 }
@@ -65,7 +67,7 @@ func (t *Traces) advance(i int) error {
 
 // Next returns the earliest request that is left, of the first trace where two
 // came at once; io.EOF after the last.
-func (t *Traces) Next() (Request, error) {
+func (t *Traces) Next() (trace.Request, error) {
 	first := -1
 	for i, head := range t.heads {
 		if head != nil && (first < 0 || head.At.Before(t.heads[first].At)) {
@@ -73,7 +75,7 @@ func (t *Traces) Next() (Request, error) {
 		}
 	}
 	if first < 0 || t.left == 0 {
-		return Request{}, io.EOF
+		return trace.Request{}, io.EOF
 	}
 	if t.left > 0 {
 		t.left--

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policyfile"
 )
@@ -27,7 +28,7 @@ func TestOptionsAreBounded(t *testing.T) {
 		{"speed", func(o *Options) { o.Speed = MaxSpeed + 1 }},
 		{"concurrency", func(o *Options) { o.Concurrency = 0 }},
 		{"max-tokens", func(o *Options) { o.MaxTokens = 0 }},
-		{"max-tokens", func(o *Options) { o.MaxTokens = MaxRequestTokens + 1 }},
+		{"max-tokens", func(o *Options) { o.MaxTokens = trace.MaxRequestTokens + 1 }},
 		{"workers", func(o *Options) { o.Workers = 0 }},
 		{"kill", func(o *Options) { o.Kill = million + 1 }},
 		{"slots", func(o *Options) { o.Slots = -1 }},
@@ -80,7 +81,7 @@ func TestBrokerPolicy(t *testing.T) {
 
 func TestKeysAreKeys(t *testing.T) {
 	d := &driver{options: Options{Run: "r", Seed: 1<<64 - 1}, names: []string{plainName("/x/" + strings.Repeat("ü ", 200) + ".csv")}}
-	key := d.key(Request{Line: 1<<63 - 1})
+	key := d.key(trace.Request{Line: 1<<63 - 1})
 	if len(key) > 256 {
 		t.Errorf("a key of %d bytes; brokers take 256", len(key))
 	}

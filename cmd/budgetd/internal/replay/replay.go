@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/concurrency"
 	"github.com/budgetd/budgetd/quota"
 )
@@ -27,7 +28,7 @@ type Options struct {
 
 	Speed       int64         // how many times faster time passes, 1 to MaxSpeed
 	Concurrency int           // calls that this process has under way, 1 to MaxConcurrency
-	MaxTokens   int64         // tokens that are held for the output, 1 to MaxRequestTokens
+	MaxTokens   int64         // tokens that are held for the output, 1 to trace.MaxRequestTokens
 	Lease       time.Duration // of each reservation, renewed when a call takes longer; 100 ms to 24 h
 
 	Kill    int64  // requests whose holder is killed, in parts of a million
@@ -73,7 +74,7 @@ func (o *Options) validate() error {
 	if err := errors.Join(
 		between("speed", o.Speed, 1, MaxSpeed),
 		between("concurrency", int64(o.Concurrency), 1, MaxConcurrency),
-		between("max-tokens", o.MaxTokens, 1, MaxRequestTokens),
+		between("max-tokens", o.MaxTokens, 1, trace.MaxRequestTokens),
 		between("workers", int64(o.Workers), 1, MaxWorkers),
 		between("kill", o.Kill, 0, million),
 		between("slots", o.Slots, 0, int64(quota.MaxAmount)),

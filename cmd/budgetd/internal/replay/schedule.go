@@ -7,14 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota"
-)
-
-// The assumed duration of a call, which a trace does not have: a fixed part and
-// one for each generated token.
-const (
-	BaseDuration     = 500 * time.Millisecond
-	DurationPerToken = 20 * time.Millisecond
 )
 
 // Assumption says in words what a replay assumes of durations.
@@ -33,13 +27,13 @@ type Schedule struct {
 }
 
 // Arrival is when after the start a request comes.
-func (s Schedule) Arrival(r Request) time.Duration {
+func (s Schedule) Arrival(r trace.Request) time.Duration {
 	return r.At.Sub(s.First) / time.Duration(s.Speed)
 }
 
 // Duration is how long the call of a request takes.
-func (s Schedule) Duration(r Request) time.Duration {
-	return (BaseDuration + time.Duration(r.Generated)*DurationPerToken) / time.Duration(s.Speed)
+func (s Schedule) Duration(r trace.Request) time.Duration {
+	return trace.Duration(r.Generated) / time.Duration(s.Speed)
 }
 
 // Bucket is a limit on the rate of tokens in the trace's time, as a limit of

@@ -8,13 +8,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota"
 )
 
 func TestSchedule(t *testing.T) {
 	first := time.Date(2023, 11, 16, 18, 0, 0, 0, time.UTC)
 	s := Schedule{First: first, Speed: 60}
-	r := Request{At: first.Add(90 * time.Second), Generated: 125}
+	r := trace.Request{At: first.Add(90 * time.Second), Generated: 125}
 	if got := s.Arrival(r); got != 1500*time.Millisecond {
 		t.Errorf("90 s of trace are %v at 60 times the speed, want 1.5 s", got)
 	}

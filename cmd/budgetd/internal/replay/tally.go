@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -63,7 +64,7 @@ func (t *tally) sum(to *int64, amount int64) {
 	*to = sum
 }
 
-func (t *tally) count(to *Count, r Request) {
+func (t *tally) count(to *Count, r trace.Request) {
 	to.Requests++
 	t.sum(&to.Tokens, r.Tokens())
 }
@@ -74,21 +75,21 @@ func (t *tally) update(change func(*Totals)) {
 	change(&t.totals)
 }
 
-func (t *tally) offered(r Request) {
+func (t *tally) offered(r trace.Request) {
 	t.update(func(s *Totals) { t.count(&s.Offered, r) })
 }
 
-func (t *tally) refused(r Request, by string) {
+func (t *tally) refused(r trace.Request, by string) {
 	t.update(func(s *Totals) { t.count(&s.Refused, r); s.RefusedBy[by]++ })
 }
 
-func (t *tally) unanswered(r Request) {
+func (t *tally) unanswered(r trace.Request) {
 	t.update(func(s *Totals) { t.count(&s.Unanswered, r) })
 }
 
 // refunded counts a request that was granted and refunded; given back and
 // overrun are what the broker said.
-func (t *tally) refunded(r Request, held, givenBack, overrun int64) {
+func (t *tally) refunded(r trace.Request, held, givenBack, overrun int64) {
 	t.update(func(s *Totals) {
 		t.count(&s.Admitted, r)
 		t.count(&s.Refunded, r)
@@ -99,7 +100,7 @@ func (t *tally) refunded(r Request, held, givenBack, overrun int64) {
 }
 
 // crashed counts a request that was granted and never refunded.
-func (t *tally) crashed(r Request, held int64) {
+func (t *tally) crashed(r trace.Request, held int64) {
 	t.update(func(s *Totals) {
 		t.count(&s.Admitted, r)
 		t.count(&s.Crashed, r)

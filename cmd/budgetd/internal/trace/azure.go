@@ -1,4 +1,4 @@
-package replay
+package trace
 
 import (
 	"bufio"
@@ -31,6 +31,19 @@ type Request struct {
 	At        time.Time // when it came
 	Context   int64     // tokens that it read, 0 to MaxRequestTokens
 	Generated int64     // tokens that it wrote, 0 to MaxRequestTokens
+}
+
+// The assumed duration of a call, which a trace does not have: a fixed part and
+// one for each generated token.
+const (
+	BaseDuration     = 500 * time.Millisecond
+	DurationPerToken = 20 * time.Millisecond
+)
+
+// Duration is how long a call that generates so many tokens, at most
+// MaxRequestTokens, is assumed to take.
+func Duration(generated int64) time.Duration {
+	return BaseDuration + time.Duration(generated)*DurationPerToken
 }
 
 // Tokens is all that the request used.
