@@ -103,6 +103,10 @@ type Config struct {
 	// ConfirmQueue bounds the confirmations that wait to reach the engine;
 	// 4,096 unless set. What does not fit is finished by a Sweeper.
 	ConfirmQueue int
+	// ConfirmInCall has a closing confirmed before its Refund answers: with one
+	// caller, what the engine decides then depends on the calls alone, and not on
+	// when a confirmation arrives. For a run on a virtual clock.
+	ConfirmInCall bool
 	// Now is the local clock, used to mint ids; the engine's clock corrects
 	// it. time.Now unless set.
 	Now func() time.Time

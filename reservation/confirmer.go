@@ -34,6 +34,7 @@ const (
 // counter, bring its usage to the engine.
 type confirmer struct {
 	broker *Broker
+	ctx    context.Context
 	queue  chan confirmation
 	later  atomic.Int64 // confirmations that wait for another try
 	mu     sync.RWMutex // guards closed against a send on a closed channel
@@ -44,7 +45,7 @@ type confirmer struct {
 
 func startConfirmer(b *Broker) *confirmer {
 	ctx, stop := context.WithCancel(context.Background())
-	c := &confirmer{broker: b, queue: make(chan confirmation, b.config.ConfirmQueue), stop: stop}
+	c := &confirmer{broker: b, ctx: ctx, queue: make(chan confirmation, b.config.ConfirmQueue), stop: stop}
 	for range confirmWorkers {
 		c.done.Go(func() {
 			for job := range c.queue {
@@ -61,6 +62,12 @@ func (c *confirmer) enqueue(job confirmation) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.closed {
+		return
+	}
+	if c.broker.config.ConfirmInCall && job.tries == 0 {
+		if !c.confirm(c.ctx, job) {
+			c.again(job)
+		}
 		return
 	}
 	select {

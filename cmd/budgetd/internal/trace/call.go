@@ -36,8 +36,9 @@ type Calls interface {
 	Next() (Call, error)
 }
 
-// MaxDuration bounds how long a recorded call took, which is the longest lease.
-const MaxDuration = 24 * time.Hour
+// MaxDuration bounds how long a recorded call took: a lease, of 24 h at most, has
+// to outlive it.
+const MaxDuration = 24*time.Hour - time.Second
 
 // field is one column of a line.
 type field struct {
