@@ -10,8 +10,9 @@ import (
 
 // replayBar shows a replay's progress to a person, and nothing elsewhere.
 type replayBar struct {
-	out io.Writer // nil: no terminal
-	bar *progressbar.ProgressBar
+	out   io.Writer // nil: no terminal
+	bytes bool      // a step is a byte
+	bar   *progressbar.ProgressBar
 }
 
 func newReplayBar(out io.Writer) *replayBar {
@@ -44,6 +45,9 @@ func (b *replayBar) Stage(what string, steps int64) {
 	}
 	if counted {
 		options = append(options, progressbar.OptionShowCount())
+	}
+	if b.bytes {
+		options = append(options, progressbar.OptionShowBytes(true))
 	}
 	b.bar = progressbar.NewOptions64(steps, options...)
 }

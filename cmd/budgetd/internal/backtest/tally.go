@@ -62,12 +62,12 @@ type limitKey struct {
 
 // tally adds up what became of the calls under one plan.
 type tally struct {
-	admitted, refused Sum
-	limits            map[limitKey]*Sum
-	by                []string // "account", and labels
-	groups            []map[string]*Group
-	timeline          timeline
-	first, last       time.Time // of the refusals
+	offered, admitted, refused Sum
+	limits                     map[limitKey]*Sum
+	by                         []string // "account", and labels
+	groups                     []map[string]*Group
+	timeline                   timeline
+	first, last                time.Time // of the refusals
 }
 
 func newTally(labels []string) *tally {
@@ -80,11 +80,10 @@ func newTally(labels []string) *tally {
 
 // decided adds a call. refusal is nil when it was admitted.
 func (t *tally) decided(c *trace.Call, tokens int64, cost quota.NanoUSD, refusal *reservation.RefusedLimit) error {
-	sums := []*Sum{&t.admitted}
 	slice := t.timeline.at(c.At)
-	sums = append(sums, &slice.Offered)
+	sums := append(make([]*Sum, 0, 16), &t.offered, &t.admitted, &slice.Offered)
 	if refusal != nil {
-		sums[0] = &t.refused
+		sums[1] = &t.refused
 		key := limitKey{refusal.Pool, refusal.Limit, refusal.Reason}
 		if t.limits[key] == nil {
 			t.limits[key] = &Sum{}

@@ -53,10 +53,7 @@ func (t *timeline) widen() {
 	old := *t
 	t.width++
 	t.slices = nil
-	for i, slice := range old.slices {
-		if i == 0 {
-			t.start = t.index(slice.From)
-		}
+	for _, slice := range old.slices {
 		to := t.at(slice.From)
 		to.Offered.merge(slice.Offered)
 		to.Refused.merge(slice.Refused)

@@ -65,7 +65,7 @@ func TestTracesMerge(t *testing.T) {
 // A fault at the end is found before anything is sent.
 func TestSurveyFindsTheLastFault(t *testing.T) {
 	var b bytes.Buffer
-	if err := data.Trace(&b, data.Code, 3, 500); err != nil {
+	if err := traces.Generate(&b, traces.Code, 3, 500); err != nil {
 		t.Fatal(err)
 	}
 	path := writeTrace(t, "code.csv", b.String()+"nonsense\r\n")

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/budgetd/budgetd/cmd/budgetd/internal/replay"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/reservation/holdlab"
 	"github.com/budgetd/budgetd/reservation/holdlab/traces"
 )
@@ -50,7 +50,7 @@ func holdTrace(o Options, i int) ([]holdlab.Call, error) {
 
 func holdCalls(in io.Reader, name string) ([]holdlab.Call, error) {
 	var calls []holdlab.Call
-	for reader := replay.NewReader(in, name); ; {
+	for reader := trace.NewReader(in, name); ; {
 		request, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			break
