@@ -1,0 +1,5 @@
+//go:build !race
+
+package backtest_test
+
+const equalRequests = 1_000_000
