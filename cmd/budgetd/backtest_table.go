@@ -111,7 +111,8 @@ func showGroups(out io.Writer, r *backtest.Report, which int, by string) {
 	}
 }
 
-// showTimeline prints what was refused when, the plans beside each other.
+// showTimeline prints what was refused when, the plans beside each other. Spans
+// without calls are left out.
 func showTimeline(out io.Writer, r *backtest.Report) {
 	fmt.Fprintf(out, "\nover time, %s a row\n", r.Plans[0].Width)
 	header := []any{"FROM", "REQUESTS"}
@@ -129,6 +130,9 @@ func showTimeline(out io.Writer, r *backtest.Report) {
 	}
 	t.SetColumnConfigs(rightAligned(columns...))
 	for i, slice := range r.Plans[0].Timeline {
+		if slice.Offered.Requests == 0 {
+			continue
+		}
 		row := []any{showTime(slice.From), count(slice.Offered.Requests)}
 		for _, p := range r.Plans {
 			row = append(row, count(p.Timeline[i].Refused.Requests), showShare(p.Timeline[i].Refused, slice.Offered))

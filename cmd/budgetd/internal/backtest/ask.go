@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
@@ -25,24 +26,50 @@ type Defaults struct {
 	Duration *time.Duration
 }
 
+// assumed counts the calls for which a default stood in.
+type assumed struct{ account, model, output, end int64 }
+
 // complete fills in what a record does not say.
-func (d *Defaults) complete(c *trace.Call) {
+func (d *Defaults) complete(c *trace.Call, a *assumed) {
 	if c.Account == "" {
 		c.Account = d.Account
+		a.account++
 	}
-	if c.Model == "" && c.Tokens {
+	if c.Model == "" && c.Tokens && d.Model != "" {
 		c.Model = d.Model
+		a.model++
 	}
-	if c.MaxOutput == 0 {
+	if c.MaxOutput == 0 && c.Tokens {
 		c.MaxOutput = d.MaxOutput
+		a.output++
 	}
 	if c.Ends.IsZero() {
+		a.end++
 		if d.Duration != nil {
 			c.Ends = c.At.Add(*d.Duration)
 		} else {
 			c.Ends = c.At.Add(min(trace.Duration(c.Output), trace.MaxDuration))
 		}
 	}
+}
+
+// inWords says for how many calls which default stood in.
+func (d *Defaults) inWords(a assumed) []string {
+	words := []string{}
+	say := func(calls int64, format string, args ...any) {
+		if calls > 0 {
+			words = append(words, fmt.Sprintf("%d calls ", calls)+fmt.Sprintf(format, args...))
+		}
+	}
+	say(a.account, "are of account %s", d.Account)
+	say(a.model, "are of model %s", d.Model)
+	say(a.output, "allowed %d tokens of output", d.MaxOutput)
+	if d.Duration != nil {
+		say(a.end, "took %s", *d.Duration)
+	} else {
+		say(a.end, "took %s + %s per token of output", trace.BaseDuration, trace.DurationPerToken)
+	}
+	return words
 }
 
 // AskOf is the Reserve that a complete call would have sent. What was reserved
@@ -60,6 +87,11 @@ func AskOf(c *trace.Call) reservation.Ask {
 		ask.LLM = &estimator.Call{Provider: c.Provider, Model: c.Model, InputTokens: &input, MaxOutputTokens: &output}
 	case c.Tokens:
 		addMissing(ask.Amounts, tokenAmounts(c.Input, c.MaxOutput))
+	}
+	for meter, amount := range ask.Amounts {
+		if amount == 0 { // what a caller leaves out
+			delete(ask.Amounts, meter)
+		}
 	}
 	if ask.LLM == nil && (c.Model != "" || c.Provider != "") {
 		ask.Labels = withModel(c)

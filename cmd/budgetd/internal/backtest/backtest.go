@@ -66,6 +66,7 @@ const (
 type run struct {
 	options Options
 	courses []*course
+	assumed assumed
 	report  Report
 }
 
@@ -130,7 +131,7 @@ func (r *run) read(ctx context.Context, calls trace.Calls, ways []chan []trace.C
 		for len(batch) < batchSize && !ended {
 			call, err := calls.Next()
 			if err == nil {
-				r.options.Defaults.complete(&call)
+				r.options.Defaults.complete(&call, &r.assumed)
 				err = r.check(&call)
 			}
 			var line *trace.LineError
@@ -212,6 +213,7 @@ func (r *run) finish() {
 		}
 		r.report.Plans = append(r.report.Plans, o)
 	}
+	r.report.Assumed = r.options.Defaults.inWords(r.assumed)
 	r.report.Offered = r.courses[0].tally.offered
 }
 
