@@ -23,8 +23,8 @@ import (
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/reservation"
+	"github.com/budgetd/budgetd/reservation/holdlab/traces"
 	"github.com/budgetd/budgetd/reservation/memstore"
-	"github.com/budgetd/budgetd/test/data"
 )
 
 // equalPolicy has every kind of limit, each tight enough to refuse some calls of
@@ -65,12 +65,12 @@ func published(t *testing.T, name string) string {
 			t.Fatal(err)
 		}
 	}
-	shape, requests := data.Code, 8819
+	shape, requests := traces.Code, 8819
 	if name == "conv" {
-		shape, requests = data.Conv, 19366
+		shape, requests = traces.Conv, 19366
 	}
 	var text bytes.Buffer
-	if err := data.Trace(&text, shape, 1, requests); err != nil {
+	if err := traces.Generate(&text, shape, 1, requests); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), name+".csv")

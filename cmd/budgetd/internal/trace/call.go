@@ -28,7 +28,7 @@ type Call struct {
 	Held    quota.Amounts // what it reserved, where that is recorded
 }
 
-// Reader of calls: CSV, JSON Lines or a ledger.
+// Calls is a reader of recorded calls: of CSV or of JSON Lines.
 type Calls interface {
 	// Next returns the next call, io.EOF after the last. After a *LineError it
 	// goes on with the next line; any other error is final. What the call
