@@ -15,7 +15,7 @@ const MaxLogUnits = 1000
 type Window struct {
 	Kind   Kind   // KindFixedWindow, KindSlidingCounter or KindSlidingLog
 	Max    Amount // units a span; 1 to MaxAmount, MaxLogUnits for a log
-	Length int64  // microseconds; 1,000 to 86,400,000,000
+	Length int64  // microseconds; 1 to 86,400,000,000
 
 	// Calendar says of a fixed window that it begins at the multiples of Length
 	// since 1970 in UTC; else it begins with the first call after the last one
@@ -60,9 +60,8 @@ func (l Limit) Window() Window {
 //
 // The log of the result may share the argument's memory.
 func (w Window) Advance(u Counted, now int64) Counted {
-	if changed := u.Length != w.Length || u.Calendar != w.Calendar; changed && !u.Empty() && w.Kind != KindSlidingCounter {
-		old := w
-		old.Length, old.Calendar = u.Length, u.Calendar
+	old := w.countedBy(u)
+	if old != w && w.Kind != KindSlidingCounter {
 		u = old.Advance(u, now)
 	}
 	switch w.Kind {
@@ -72,8 +71,6 @@ func (w Window) Advance(u Counted, now int64) Counted {
 		}
 	case KindSlidingCounter:
 		if u.Length != w.Length {
-			old := w
-			old.Length = u.Length
 			if u.Empty() {
 				return Counted{}
 			}
@@ -93,6 +90,15 @@ func (w Window) Advance(u Counted, now int64) Counted {
 	}
 	u.Length, u.Calendar = w.Length, w.Calendar
 	return u
+}
+
+// countedBy is the window by which a state was counted last; the window itself
+// where nothing is counted.
+func (w Window) countedBy(u Counted) Window {
+	if !u.Empty() {
+		w.Length, w.Calendar = u.Length, u.Calendar
+	}
+	return w
 }
 
 // slide moves a sliding counter to the span of now.
@@ -153,10 +159,7 @@ func (w Window) Take(u Counted, amount Amount, now int64) (after Counted, at int
 // own where it counts nothing any more. What has left the span by now has no effect, so a refund to a span that has rolled gives the
 // new one nothing back. An entry of a log changes in place. Nothing gets negative.
 func (w Window) Correct(u Counted, difference Amount, at, now int64) Counted {
-	last := w
-	if !u.Empty() {
-		last.Length, last.Calendar = u.Length, u.Calendar
-	}
+	last := w.countedBy(u)
 	if u = last.Advance(u, now); u.Empty() {
 		return w.Advance(w.first(difference, at), now)
 	}
