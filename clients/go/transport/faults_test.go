@@ -454,7 +454,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 // TestChargeHeaders: what was charged, in a header of a plain answer and a trailer of
 // a stream.
 func TestChargeHeaders(t *testing.T) {
-	r := newRig(t, pieces("application/json", `{"usage":{"prompt_tokens":3,"completion_tokens":4}}`), transport.WithChargeHeaders())
+	r := newRig(t, pieces("application/json", `{"usage":{"prompt_tokens":3,"completion_tokens":4}}`), transport.WithChargeHeaders(), transport.WithSettleWait(10*time.Second))
 	response, text := r.call(chatPath, chatAsk)
 	if got := response.Header.Get("X-Budget-Charged"); !strings.Contains(got, "input_tokens=3, output_tokens=4, requests=1, tokens=7") || !strings.HasPrefix(got, "cost=") || !strings.Contains(text, "usage") {
 		t.Errorf("%q, %s", got, text)
