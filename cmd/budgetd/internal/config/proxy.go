@@ -378,7 +378,7 @@ func checkHeaderValue(key string) error {
 func serverURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("is not a URL such as https://api.openai.com, without user and query")
+		return nil, errors.New("is not a URL such as https://example.com, with its http:// or https:// and without user and query")
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil

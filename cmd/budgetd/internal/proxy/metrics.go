@@ -43,7 +43,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "budgetd_proxy_broker_unanswered_total", Help: "Questions to the broker that it did not answer.",
 		}),
 		unbudgeted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "budgetd_proxy_calls_unbudgeted_total", Help: "Calls that went on without a broker, by when_down. What they used is in no ledger.",
+			Name: "budgetd_proxy_calls_unbudgeted_total", Help: "Calls that when_down let go on without a broker. What they used is in no ledger.",
 		}),
 	}
 	m.brokerUp.Set(1)

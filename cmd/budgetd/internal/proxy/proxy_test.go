@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/budgetd/budgetd/test/provider"
@@ -41,5 +43,26 @@ func TestMetrics(t *testing.T) {
 		if got := r.metric(m.name, m.labels...); got != m.want {
 			t.Errorf("%s %v is %v, want %v", m.name, m.labels, got, m.want)
 		}
+	}
+}
+
+// A path is taken as it is written. Nobody is redirected: an SDK that follows would
+// send its prompt and key again, and one that does not would see no error.
+func TestPathsAreNotRedirected(t *testing.T) {
+	r := start(t)
+	r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, path := range []string{"//openai/v1/chat/completions", "/openai//v1/chat/completions", "/openai/./v1/chat/completions", "/x/../openai/v1/chat/completions"} {
+		request := r.request(t.Context(), chatPath, chat, provider.Script{})
+		request.URL.Path = path
+		a, err := r.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := read(t, a); a.StatusCode != http.StatusNotFound || !strings.Contains(text, "/openai/v1") {
+			t.Errorf("%s: %d %s", path, a.StatusCode, text)
+		}
+	}
+	if calls := r.provider.Calls(); len(calls) != 0 {
+		t.Errorf("the provider saw %d calls", len(calls))
 	}
 }

@@ -159,10 +159,18 @@ func (p *Proxy) serve(ctx context.Context, registry *prometheus.Registry) (*Serv
 		p.log.Warn("metrics are not served: listen is not loopback; set ops_listen")
 		ops.Handle(mux, s.readiness, ops.Pages{})
 	}
-	mux.Handle("/", p)
+	// Calls go to the proxy with the path that they were written with: a mux would
+	// redirect one with doubled slashes, which not all SDKs follow.
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, page := mux.Handler(r); page != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		p.ServeHTTP(w, r)
+	})
 	// Streams take as long as they take: each write has a bound instead.
 	const unboundedWrites = true
-	s.api = ops.NewServer(mux, nil, unboundedWrites, p.log)
+	s.api = ops.NewServer(handler, nil, unboundedWrites, p.log)
 	serve, scheme := s.api.Serve, "http://"
 	if c.TLSCert != "" {
 		tls, err := ops.TLSConfig(c.TLSCert, c.TLSKey, p.log)
@@ -170,7 +178,7 @@ func (p *Proxy) serve(ctx context.Context, registry *prometheus.Registry) (*Serv
 			listener.Close()
 			return nil, &config.Error{Setting: "tls_cert", Problem: err.Error()}
 		}
-		s.api = ops.NewServer(mux, tls, unboundedWrites, p.log)
+		s.api = ops.NewServer(handler, tls, unboundedWrites, p.log)
 		serve, scheme = func(l net.Listener) error { return s.api.ServeTLS(l, "", "") }, "https://"
 	} else if !config.IsLoopback(c.Listen) {
 		p.log.Warn("keys and prompts travel without TLS: set tls_cert and tls_key unless something in front of this proxy ends TLS")
