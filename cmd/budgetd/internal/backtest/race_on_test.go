@@ -4,4 +4,4 @@ package backtest_test
 
 // equalRequests is how many requests of each trace are compared. The race
 // detector takes ten times as long: the whole of them is for a run without it.
-const equalRequests = 1_200
+const equalRequests = 600
