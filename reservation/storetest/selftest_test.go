@@ -1247,7 +1247,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	// fixed, so that what is caught today is caught tomorrow.
 	setFlag(t, "rapid.nofailfile", "true")
 	setFlag(t, "rapid.shrinktime", "0s")
-	setFlag(t, "rapid.checks", "400")
+	setFlag(t, "rapid.checks", "1500")
 	setFlag(t, "rapid.seed", "20261115")
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {

@@ -336,7 +336,7 @@ func TestProxyRefusesWhatItCannotBudget(t *testing.T) {
 		status int
 	}{
 		{"/images/generations", r.key, map[string]any{"model": gpt}, nil, http.StatusForbidden},
-		{"/chat/completions/../files", r.key, map[string]any{}, nil, http.StatusForbidden},
+		{"/chat/completions/../files", r.key, map[string]any{}, nil, http.StatusNotFound},
 		{"/%2e%2e/%2e%2e/v1/chat/completions", r.key, map[string]any{}, nil, http.StatusNotFound},
 		{"/chat/completions", r.key, []any{1}, nil, http.StatusBadRequest},
 		{"/chat/completions", r.key, map[string]any{"model": strings.Repeat("x", 70000)}, nil, http.StatusRequestEntityTooLarge},
