@@ -11,8 +11,8 @@ import (
 	"github.com/budgetd/budgetd/clients/go/transport"
 )
 
-// admit finds out who pays, and refuses a call of which it can't. Nothing of the
-// body is read before.
+// admit finds out who pays, and refuses a call of which it can't, or whose budget
+// key the broker does not know. Nothing of the body is read before.
 func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	c := &call{route: to}
 	key, refused := p.budgetKey(r, to)
@@ -29,20 +29,18 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	if err != nil {
 		return nil, &transport.Fault{Kind: transport.FaultInvalid, Message: "budget proxy: " + err.Error()}
 	}
-	client, err := p.clients.of(key)
-	if err != nil {
-		return nil, unavailable()
-	}
-	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
-	if !to.free || !p.config.ProviderKeys[to.provider].IsSet() {
+	if to.free && !p.config.ProviderKeys[to.provider].IsSet() {
 		return c, nil
 	}
-	switch err := p.clients.known(r.Context(), client); {
+	// What is free has no Reserve that tells whether the key is still one.
+	client, err := p.clients.vouched(r.Context(), key, to.free)
+	switch {
 	case errors.Is(err, errUnknownKey):
 		return nil, unknownKey()
 	case err != nil:
 		return nil, unavailable()
 	}
+	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
 	return c, nil
 }
 

@@ -17,6 +17,9 @@ const (
 	// awayAgain is how soon its next absence is told: one that comes and goes does
 	// not fill the log.
 	awayAgain = 10 * time.Second
+	// awayPause is how soon after a question to a broker that is away the next makes
+	// sense.
+	awayPause = time.Second
 )
 
 // brokerWatch is an http.RoundTripper to the broker that tells once when it goes
@@ -29,6 +32,7 @@ type brokerWatch struct {
 
 	mu     sync.Mutex
 	seen   bool      // it has answered
+	asked  time.Time // last
 	failed int       // in a row
 	away   time.Time // since when; zero: it is not
 	told   bool      // this absence was
@@ -39,6 +43,9 @@ type brokerWatch struct {
 // RoundTrip asks, and notes whether there was an answer. A question that its
 // caller gave up says nothing.
 func (w *brokerWatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	w.asked = w.now()
+	w.mu.Unlock()
 	a, err := w.next.RoundTrip(r)
 	switch {
 	case err != nil && errors.Is(r.Context().Err(), context.Canceled):
@@ -60,6 +67,13 @@ func (w *brokerWatch) hasAnswered() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seen
+}
+
+// hopeless says that the broker is away, and was asked just now.
+func (w *brokerWatch) hopeless() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.away.IsZero() && w.now().Sub(w.asked) < awayPause
 }
 
 func (w *brokerWatch) silent(err error) {

@@ -2,16 +2,11 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 
-	"connectrpc.com/connect"
-
-	budget "github.com/budgetd/budgetd/clients/go"
 	"github.com/budgetd/budgetd/clients/go/transport"
-	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
 
 // Headers by which a caller says more about a call.
@@ -60,31 +55,4 @@ func labelsOf(text string) (map[string]string, error) {
 		}
 	}
 	return labels, nil
-}
-
-var errUnknownKey = errors.New("the broker does not know the key")
-
-// known asks the broker whether it knows the key of a client. It fails with
-// errUnknownKey, or because the broker does not answer, where when_down refuses.
-func (c *clients) known(ctx context.Context, client *budget.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, c.deadline)
-	defer cancel()
-	_, err := client.Service().GetQuota(ctx, connect.NewRequest(&budgetv1.GetQuotaRequest{}))
-	switch connect.CodeOf(err) {
-	case connect.CodeUnauthenticated:
-		c.learn(client, false)
-		return errUnknownKey
-	case connect.CodeInvalidArgument, connect.CodePermissionDenied, connect.CodeNotFound:
-		// It wants to be asked otherwise, as for a key of several accounts.
-	default:
-		switch {
-		case err == nil:
-		case c.follows(client):
-			return nil
-		default:
-			return err
-		}
-	}
-	c.learn(client, true)
-	return nil
 }

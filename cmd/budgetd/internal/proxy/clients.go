@@ -28,11 +28,14 @@ type clients struct {
 	own      string // the proxy's own key, which needs no broker to be known
 	http     *http.Client
 	lost     func(budget.LostRefund)
+	hopeless func() bool // says that there is no sense in asking now
+	now      func() time.Time
 
-	losses atomic.Int64
-	mu     sync.Mutex
-	byKey  map[[sha256.Size]byte]*payer // by the key's hash
-	payers map[*budget.Client]*payer    // by its clients
+	losses    atomic.Int64
+	mu        sync.Mutex
+	byKey     map[[sha256.Size]byte]*payer    // by the key's hash
+	payers    map[*budget.Client]*payer       // by its clients
+	strangers map[[sha256.Size]byte]time.Time // keys that are none, and until when that holds
 
 	gone    sync.WaitGroup // payers that are not remembered, whose Refunds still wait
 	waiting context.Context
@@ -48,6 +51,16 @@ type payer struct {
 	ruled  *budget.Client // follows when_down; strict where that refuses
 	known  bool           // the broker has answered a call of this key as one it knows
 	last   time.Time      // of its calls
+
+	vouchedUntil time.Time // until when that holds for a call whose body was not read
+}
+
+// client is the one for the next call.
+func (p *payer) client() *budget.Client {
+	if p.known {
+		return p.ruled
+	}
+	return p.strict
 }
 
 // ruleOf is what becomes of calls while no broker answers; nil: they are refused.
@@ -65,44 +78,32 @@ func ruleOf(c config.Proxy) (*budget.WhenDown, error) {
 
 // open makes the clients ready.
 func (c *clients) open() {
-	c.byKey, c.payers = map[[sha256.Size]byte]*payer{}, map[*budget.Client]*payer{}
+	c.byKey, c.payers, c.strangers = map[[sha256.Size]byte]*payer{}, map[*budget.Client]*payer{}, map[[sha256.Size]byte]time.Time{}
 	c.waiting, c.endWait = context.WithCancel(context.Background())
 }
 
-// of returns the client of a key.
-func (c *clients) of(key string) (*budget.Client, error) {
-	hash := sha256.Sum256([]byte(key))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.byKey[hash]
-	if p == nil {
-		var err error
-		if p, err = c.newPayer(key); err != nil {
-			return nil, err
-		}
-		if len(c.byKey) >= maxPayers {
-			c.forget(c.leaver())
-		}
-		p.hash = hash
-		c.byKey[hash], c.payers[p.strict], c.payers[p.ruled] = p, p, p
+// remember keeps a payer, in the place of another where there are too many. c.mu is
+// held.
+func (c *clients) remember(p *payer) {
+	if c.byKey[p.hash] == p {
+		return
 	}
-	p.last = time.Now()
-	if p.known {
-		return p.ruled, nil
+	if len(c.byKey) >= maxPayers {
+		c.forget(c.leaver())
 	}
-	return p.strict, nil
+	c.byKey[p.hash], c.payers[p.strict], c.payers[p.ruled] = p, p, p
 }
 
 func (c *clients) newPayer(key string) (p *payer, err error) {
 	p = &payer{known: key == c.own}
-	make := func(more ...budget.Option) (*budget.Client, error) {
+	client := func(more ...budget.Option) (*budget.Client, error) {
 		return budget.New(c.broker, key, append(more, budget.WithHTTPClient(c.http), budget.WithDeadline(c.deadline), budget.WithOnLost(c.lose))...)
 	}
-	if p.strict, err = make(); err != nil {
+	if p.strict, err = client(); err != nil {
 		return nil, err
 	}
 	if p.ruled = p.strict; c.whenDown != nil {
-		p.ruled, err = make(budget.WithWhenDown(*c.whenDown))
+		p.ruled, err = client(budget.WithWhenDown(*c.whenDown))
 	}
 	return p, err
 }
@@ -138,23 +139,6 @@ func (p *payer) clients() []*budget.Client {
 		return []*budget.Client{p.strict}
 	}
 	return []*budget.Client{p.strict, p.ruled}
-}
-
-// learn keeps what the broker said of the key of a client.
-func (c *clients) learn(client *budget.Client, known bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := c.payers[client]; p != nil {
-		p.known = known
-	}
-}
-
-// follows says whether calls of a client follow when_down.
-func (c *clients) follows(client *budget.Client) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.payers[client]
-	return c.whenDown != nil && p != nil && p.known
 }
 
 // lose hears of Refunds that are not tried any more.

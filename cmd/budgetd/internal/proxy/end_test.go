@@ -141,25 +141,30 @@ func (r *rig) status(url string) int {
 
 // Keys that the broker does not know go first.
 func TestLeaver(t *testing.T) {
-	c := &clients{broker: "http://127.0.0.1:1", deadline: time.Second}
+	now := time.Unix(1_800_000_000, 0)
+	c := &clients{broker: "http://127.0.0.1:1", deadline: time.Second, now: func() time.Time { now = now.Add(time.Second); return now }}
 	c.open()
-	for _, key := range []string{"a", "b", "c"} {
-		client, err := c.of(key)
-		if err != nil {
-			t.Fatal(err)
+	payers := map[string]*payer{}
+	for _, key := range []string{"a", "b", "c", "a"} {
+		p := payers[key]
+		if p == nil {
+			var err error
+			if p, err = c.newPayer(key); err != nil {
+				t.Fatal(err)
+			}
+			p.hash[0] = key[0]
+			payers[key] = p
+			c.remember(p)
+			c.learn(p.strict, key != "b")
 		}
-		c.learn(client, key != "b")
-	}
-	first, err := c.of("a")
-	if err != nil {
-		t.Fatal(err)
+		p.last = c.now()
 	}
 	if p := c.leaver(); p.known {
 		t.Error("a known key goes before an unknown one")
 	} else {
 		c.forget(p)
 	}
-	if p := c.leaver(); p == c.payers[first] {
+	if p := c.leaver(); p != payers["c"] {
 		t.Error("who called last goes first")
 	}
 	c.endWait()

@@ -178,12 +178,14 @@ func startBroker(t *testing.T) string {
 type gate struct {
 	url    string
 	closed atomic.Bool                       // connections are cut off at once
+	knows  atomic.Bool                       // keys; else none
 	before atomic.Pointer[func(path string)] // is called before a question goes on
 }
 
 func newGate(t *testing.T, broker string) *gate {
 	t.Helper()
 	g := &gate{}
+	g.knows.Store(true)
 	to, err := url.Parse(broker)
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +198,12 @@ func newGate(t *testing.T, broker string) *gate {
 		}
 		if g.closed.Load() {
 			panic(http.ErrAbortHandler)
+		}
+		if !g.knows.Load() {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"code":"unauthenticated","message":"the API key was revoked"}`)
+			return
 		}
 		onward.ServeHTTP(w, r)
 	}))

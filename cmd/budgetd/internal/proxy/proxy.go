@@ -81,7 +81,7 @@ func New(c config.Proxy, registerer prometheus.Registerer, log *slog.Logger) (*P
 	p.watch = &brokerWatch{next: connections(), metrics: m, log: log, now: time.Now}
 	p.clients = &clients{
 		broker: c.Broker, deadline: c.BrokerDeadline, whenDown: rule, own: c.BudgetKey.Reveal(),
-		http: &http.Client{Transport: p.watch}, lost: p.lost,
+		http: &http.Client{Transport: p.watch}, lost: p.lost, hopeless: p.watch.hopeless, now: time.Now,
 	}
 	p.clients.open()
 	p.budgeted = p.newTransport()

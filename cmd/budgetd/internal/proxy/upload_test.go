@@ -59,6 +59,7 @@ func TestStalledUpload(t *testing.T) {
 		{chatPath, budgetKey, `"code":"request_timeout"`, http.StatusRequestTimeout},
 		{"/anthropic/v1/messages", budgetKey, `"type":"timeout_error"`, http.StatusRequestTimeout},
 		{chatPath, "", `"invalid_api_key"`, http.StatusUnauthorized},
+		{chatPath, budgetKeyA, `"invalid_api_key"`, http.StatusUnauthorized}, // unknown to the broker
 	} {
 		a, text, ended := r.upload(c.path, c.key).answer(t)
 		if a.StatusCode != c.status || !strings.Contains(text, c.shape) || !ended {
