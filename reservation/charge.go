@@ -156,7 +156,7 @@ func (b *Broker) keepCharge(ctx context.Context, w *work) error {
 
 // settlement is the closing part of a charge: it uses what it asks.
 func (w *work) settlement() *Settlement {
-	o := outcome{Charged: w.token.Asked, Actual: make([]quota.Amount, len(w.token.Holds)), Pricing: w.token.pricing(w.spent)}
+	o := outcome{Charged: w.token.Asked, Actual: make([]quota.Amount, len(w.token.Holds)), Pricing: w.token.pricing(w.spent), Asked: w.token.Asked}
 	for i := range w.token.Holds {
 		o.Actual[i] = w.token.Holds[i].Amount
 	}

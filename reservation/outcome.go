@@ -17,6 +17,7 @@ type outcome struct {
 	Charged quota.Amounts  // per meter, weights not applied
 	Actual  []quota.Amount // per hold, weights applied
 	Pricing pricing
+	Asked   quota.Amounts // what the reservation held per meter, weights not applied; nil: not recorded
 }
 
 // pricing is how a closing came to its cost: what a later correction of the
@@ -52,11 +53,12 @@ func (t *reservationToken) pricing(r report) pricing {
 }
 
 // The versions of the encoding. The first one had no pricing, the second one six
-// classes of tokens and nothing else.
+// classes of tokens and nothing else, the third one did not say what was asked.
 const (
 	outcomeWithoutPricing = 1
 	outcomeWithSixClasses = 2
-	outcomeVersion        = 3
+	outcomeWithoutAsked   = 3
+	outcomeVersion        = 4
 )
 
 var errBadOutcome = errors.New("unreadable outcome of a closing")
@@ -71,7 +73,9 @@ func (o outcome) encode() []byte {
 	b = msgp.AppendString(b, o.Pricing.Model)
 	b = appendUse(b, o.Pricing.Use)
 	b = msgp.AppendBool(b, o.Pricing.Priced)
-	return appendList(b, o.Pricing.Weights)
+	b = appendList(b, o.Pricing.Weights)
+	b = msgp.AppendBool(b, o.Asked != nil)
+	return appendAmounts(b, o.Asked)
 }
 
 func appendList(b []byte, amounts []quota.Amount) []byte {
@@ -119,6 +123,13 @@ func decodeOutcome(b []byte) (outcome, error) {
 		}
 		o.Pricing.Priced = r.boolean()
 		o.Pricing.Weights = r.list(MaxHolds)
+	}
+	if b[0] > outcomeWithoutAsked {
+		if known, asked := r.boolean(), r.amounts(); known {
+			o.Asked = asked
+		} else if len(asked) > 0 && r.err == nil {
+			r.err = errBadOutcome
+		}
 	}
 	if r.err != nil || len(r.rest) != 0 {
 		return outcome{}, errBadOutcome

@@ -102,7 +102,7 @@ func addMissing(amounts, more quota.Amounts) {
 // settle says what a reservation's closing charges: per meter and per hold.
 // Meters that were held and not reported count as used in full.
 func (t *reservationToken) settle(reported report, unused bool) (outcome, error) {
-	o := outcome{Unused: unused, Charged: make(quota.Amounts, len(t.Asked)+len(reported.amounts)), Actual: make([]quota.Amount, len(t.Holds))}
+	o := outcome{Unused: unused, Charged: make(quota.Amounts, len(t.Asked)+len(reported.amounts)), Actual: make([]quota.Amount, len(t.Holds)), Asked: t.Asked}
 	o.Pricing = t.pricing(reported)
 	for meter, amount := range t.Asked {
 		if unused {
@@ -133,7 +133,7 @@ func (t *reservationToken) settle(reported report, unused bool) (outcome, error)
 
 // expired says what the end of the lease charged, from the engine's amounts.
 func (t *reservationToken) expired(actual []quota.Amount) outcome {
-	o := outcome{Charged: quota.Amounts{}, Actual: actual, Pricing: t.pricing(report{})}
+	o := outcome{Charged: quota.Amounts{}, Actual: actual, Pricing: t.pricing(report{}), Asked: t.Asked}
 	for i := range t.Holds {
 		h := &t.Holds[i]
 		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots {

@@ -177,13 +177,25 @@ func TestSecondOutcome(t *testing.T) {
 	}
 }
 
+// thirdOutcome is what the third version wrote for 7 tokens without a price.
+var thirdOutcome = []byte{3, 0xc2, 0x91, 0xa6, 't', 'o', 'k', 'e', 'n', 's', 7, 0x92, 7, 14, 0xa0, 0xa0, 0x90, 0xc2, 0x90}
+
+func TestThirdOutcome(t *testing.T) {
+	want := outcome{Charged: quota.Amounts{"tokens": 7}, Actual: []quota.Amount{7, 14}}
+	if got, err := decodeOutcome(thirdOutcome); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read as %+v, %v; want %+v", got, err, want)
+	}
+}
+
 func FuzzOutcome(f *testing.F) {
 	f.Add(outcome{Charged: quota.Amounts{"tokens": 1}, Actual: []quota.Amount{1, 2}}.encode())
 	f.Add(outcome{Pricing: pricing{
 		Provider: "openai", Model: "gpt-4o-mini", Use: &estimator.Use{Tokens: estimator.TokenClasses{Input: 1, OutputAudio: 2, Reasoning: 6}, Units: estimator.Units{Seconds: 1500, Requests: 1}, Tier: "flex", Speed: "fast"}, Priced: true, Weights: []quota.Amount{5},
 	}}.encode())
 	f.Add(firstOutcome)
+	f.Add(outcome{Charged: quota.Amounts{"tokens": 1}, Asked: quota.Amounts{"tokens": 9, "requests": 1}}.encode())
 	f.Add(secondOutcome)
+	f.Add(thirdOutcome)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := decodeOutcome(b)
 		if err != nil {

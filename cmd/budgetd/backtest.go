@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,6 +38,10 @@ others is a JSON object. Only time has to be there:
 Traces as Azure publishes them (TIMESTAMP, ContextTokens, GeneratedTokens) are
 read as they are.
 
+With --ledger the calls are the reservations of a broker's ledger, by its --data or
+--postgres. It is only read, and the broker may run. What a ledger cannot tell is
+said in the report.
+
 A refused call is gone: nobody knows what its caller would have done next.`
 
 func newBacktestCommand(s streams) *cobra.Command {
@@ -48,20 +52,25 @@ func newBacktestCommand(s streams) *cobra.Command {
 		against  string
 		plan     string
 		asJSON   bool
+		books    backtestLedger
+		onLedger bool
 	)
 	cmd := &cobra.Command{
-		Use:   "backtest POLICY_FILE CALLS...",
+		Use:   "backtest POLICY_FILE {CALLS... | --ledger}",
 		Short: "Tell what a policy would have done to recorded calls",
 		Long:  backtestHelp,
 		Example: `  budgetd backtest plans.yaml calls.csv
   budgetd backtest plans.yaml code.csv conv.csv --account acme --model gpt-4o
-  budgetd backtest plans.yaml march.jsonl.gz --against tighter.yaml --by team,model`,
+  budgetd backtest plans.yaml march.jsonl.gz --against tighter.yaml --by team,model
+  budgetd backtest plans.yaml --ledger --data ./budgetd-data --from last-month --to this-month`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch len(args) {
-			case 0:
+			switch {
+			case len(args) == 0:
 				return usagef(cmd, "POLICY_FILE is missing")
-			case 1:
-				return usagef(cmd, "CALLS are missing")
+			case len(args) == 1 && !onLedger:
+				return usagef(cmd, "CALLS are missing; name files, or --ledger")
+			case len(args) > 1 && onLedger:
+				return usagef(cmd, "%s is named beside --ledger; use one of them", args[1])
 			}
 			return nil
 		},
@@ -76,14 +85,23 @@ func newBacktestCommand(s streams) *cobra.Command {
 			if against != "" {
 				policies = append(policies[:1:1], against)
 			}
-			files := backtestFiles{paths: args[1:], lateness: lateness, bar: newReplayBar(s.err)}
-			files.bar.bytes = true
-			defer files.bar.finish()
+			bar := newReplayBar(s.err)
+			defer bar.finish()
+			var source backtestSource = &backtestFiles{paths: args[1:], lateness: lateness, bar: bar}
+			if onLedger {
+				books.account, books.bar = o.Defaults.Account, bar
+				if err := books.open(cmd, time.Now()); err != nil {
+					return err
+				}
+				defer books.close()
+				source = &books
+			}
 			var err error
-			if o.Plans, err = backtestPlans(cmd, policies, plan, o.Defaults.Account, &files); err != nil {
+			if o.Plans, err = backtestPlans(cmd, policies, plan, o.Defaults.Account, source); err != nil {
 				return err
 			}
-			report, err := files.run(cmd, o)
+			report, err := runBacktest(cmd.Context(), source, o)
+			bar.finish()
 			if err != nil {
 				return err
 			}
@@ -96,67 +114,60 @@ func newBacktestCommand(s streams) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&against, "against", "", "another `policy file`, whose outcome is shown beside the first's")
-	f.StringVar(&o.Defaults.Account, "account", "", "account of calls that name none")
-	f.StringVar(&plan, "plan", "", "plan of accounts that the policy does not state; the files are read once more for them")
+	f.StringVar(&o.Defaults.Account, "account", "", "account of calls that name none; with --ledger the only account that is read")
+	f.StringVar(&plan, "plan", "", "plan of accounts that the policy does not state; files are read once more for them")
 	f.StringVar(&o.Defaults.Model, "model", "", "model of calls that name none; without a model nothing is priced")
 	f.Int64Var(&o.Defaults.MaxOutput, "max-output", 4096, "`tokens` that are held for the output of a call that states no max_output")
 	f.DurationVar(&duration, "duration", 0, "how long a call takes that states no end; 0.5 s + 20 ms per token of output if not given")
 	f.StringSliceVar(&o.By, "by", nil, "`labels` whose values are told apart, such as team,model; accounts always are")
 	f.Int64Var(&o.SkipBad, "skip-bad", 0, "leave out at most so many calls that have a fault, and say which")
 	f.DurationVar(&lateness, "lateness", 0, "how far a call may be behind one above it in its file; they are put in order")
+	f.BoolVar(&onLedger, "ledger", false, "take the calls from a broker's ledger: name its --data or --postgres")
+	f.StringVar(&books.from, "from", "this-month", "with --ledger: first `instant` of a Reserve: a date, RFC 3339, -36h, -7d, today, this-month, last-month")
+	f.StringVar(&books.until, "to", "now", "with --ledger: `instant` at which it ends")
+	addStoreFlags(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-// backtestFiles are recorded calls that can be read more than once.
-type backtestFiles struct {
-	paths    []string
-	lateness time.Duration
-	bar      *replayBar
+// backtestSource are recorded calls that can be read more than once.
+type backtestSource interface {
+	// pass begins one more reading, which the bar shows as what.
+	pass(ctx context.Context, what string) (backtestCalls, error)
+	// accounts are those that the calls name.
+	accounts(ctx context.Context) (map[string]bool, error)
+	// complete adds to a report what is to be said about the source.
+	complete(*backtest.Report)
 }
 
-// pass opens the files for one more reading, which the bar shows as what.
-func (b *backtestFiles) pass(what string) (*trace.Files, error) {
-	files, err := trace.OpenFiles(b.paths, trace.FilesOptions{Lateness: b.lateness, Read: b.bar.Add})
-	if err != nil {
-		return nil, err
-	}
-	size, err := files.Size()
-	if err != nil {
-		return nil, errors.Join(err, files.Close())
-	}
-	b.bar.Stage(what, size)
-	return files, nil
+// backtestCalls are one reading.
+type backtestCalls interface {
+	trace.Calls
+	Close() error
 }
 
-func (b *backtestFiles) run(cmd *cobra.Command, o backtest.Options) (*backtest.Report, error) {
-	calls, err := b.pass("running the calls")
+func runBacktest(ctx context.Context, source backtestSource, o backtest.Options) (*backtest.Report, error) {
+	calls, err := source.pass(ctx, "running the calls")
 	if err != nil {
 		return nil, err
 	}
 	defer calls.Close()
-	report, err := backtest.Run(cmd.Context(), calls, o)
-	b.bar.finish()
+	report, err := backtest.Run(ctx, calls, o)
 	if report != nil {
-		report.Sources = b.paths
+		source.complete(report)
 	}
 	return report, err
 }
 
 // backtestPlans reads the policies. plan is that of accounts which a policy does
 // not state.
-func backtestPlans(cmd *cobra.Command, paths []string, plan, account string, files *backtestFiles) ([]backtest.Plan, error) {
+func backtestPlans(cmd *cobra.Command, paths []string, plan, account string, source backtestSource) ([]backtest.Plan, error) {
 	accounts := map[string]bool{}
 	if plan != "" {
-		calls, err := files.pass("reading the accounts")
-		if err != nil {
+		var err error
+		if accounts, err = source.accounts(cmd.Context()); err != nil {
 			return nil, err
 		}
-		defer calls.Close()
-		if accounts, err = backtest.Accounts(calls); err != nil {
-			return nil, err
-		}
-		files.bar.finish()
 		if account != "" {
 			accounts[account] = true
 		}

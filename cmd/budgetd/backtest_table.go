@@ -24,6 +24,9 @@ func showBacktest(out io.Writer, r *backtest.Report) {
 	for _, line := range r.Assumed {
 		fmt.Fprintf(out, "assumed: %s\n", line)
 	}
+	for _, line := range r.Notes {
+		fmt.Fprintf(out, "note: %s\n", line)
+	}
 	fmt.Fprintln(out)
 	t := newTable(out, "POLICY", "ADMITTED", "REFUSED", "SHARE", "TOKENS SAVED", "MONEY SAVED", "FIRST REFUSED", "LAST REFUSED")
 	t.SetColumnConfigs(rightAligned(2, 3, 4, 5, 6))

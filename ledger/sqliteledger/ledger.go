@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -83,6 +84,30 @@ func Open(ctx context.Context, config Config) (_ *Ledger, err error) {
 	if err := l.statements.prepare(ctx, l.write); err != nil {
 		return nil, wrap("open the ledger", err)
 	}
+	return l, nil
+}
+
+// Reader answers questions about a ledger and writes nothing. Close it.
+type Reader interface {
+	ledger.Reader
+	Close() error
+}
+
+// OpenReader opens the file of a ledger, which must exist, for reading alone,
+// also while a broker writes to it.
+func OpenReader(path string) (Reader, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+	l := &Ledger{}
+	if l.read, err = open(path, "deferred", busyStep, "query_only(on)"); err != nil {
+		return nil, err
+	}
+	l.read.SetMaxOpenConns(1)
 	return l, nil
 }
 

@@ -79,7 +79,9 @@ func (d *Defaults) inWords(a assumed) []string {
 func AskOf(c *trace.Call) reservation.Ask {
 	lease := max(c.Ends.Sub(c.At)+time.Second, reservationLease)
 	ask := reservation.Ask{Account: c.Account, Labels: c.Labels, Amounts: quota.Amounts{}, Lease: &lease}
-	maps.Copy(ask.Amounts, c.Amounts)
+	if !c.HeldAll {
+		maps.Copy(ask.Amounts, c.Amounts)
+	}
 	maps.Copy(ask.Amounts, c.Held)
 	switch {
 	case c.Tokens && c.Model != "":

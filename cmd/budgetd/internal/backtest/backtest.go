@@ -32,9 +32,10 @@ type Report struct {
 	First   time.Time `json:"first"` // call
 	Last    time.Time `json:"last"`
 	Offered Sum       `json:"offered"`
-	Skipped []string  `json:"skipped"` // the first MaxShown calls that were left out, and why
-	Bad     int64     `json:"bad"`     // calls that were left out
-	Assumed []string  `json:"assumed"` // in words
+	Skipped []string  `json:"skipped"`         // the first MaxShown calls that were left out, and why
+	Bad     int64     `json:"bad"`             // calls that were left out
+	Assumed []string  `json:"assumed"`         // in words
+	Notes   []string  `json:"notes,omitempty"` // what the source cannot tell
 	Plans   []Outcome `json:"plans"`
 }
 

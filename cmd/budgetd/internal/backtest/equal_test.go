@@ -21,6 +21,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/backtest"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/reservation"
 	"github.com/budgetd/budgetd/reservation/holdlab/traces"
@@ -101,10 +102,12 @@ func firstLines(t *testing.T, path string, most int) string {
 // told are the answers of a run, one a line, as both kinds of run put them.
 type told struct {
 	lines   []string
+	granted []int64        // lines of the trace
 	refused map[string]int // by limit
 }
 
 func (l *told) grant(line int64, holds []*budgetv1.Hold) {
+	l.granted = append(l.granted, line)
 	l.lines = append(l.lines, fmt.Sprintf("line %d: granted%s", line, showHolds(holds)))
 }
 
@@ -149,8 +152,14 @@ func backtested(t *testing.T, path string) *told {
 		t.Fatal(err)
 	}
 	defer calls.Close()
+	return watched(t, calls, policy)
+}
+
+// watched are the answers to calls.
+func watched(t *testing.T, calls trace.Calls, policy *quota.Policy) *told {
+	t.Helper()
 	l := &told{refused: map[string]int{}}
-	_, err = backtest.Run(context.Background(), calls, backtest.Options{
+	_, err := backtest.Run(context.Background(), calls, backtest.Options{
 		Plans:    []backtest.Plan{{Name: "equal", Policy: policy}},
 		Defaults: backtest.Defaults{Account: "acme", Model: equalModel, MaxOutput: equalOutput},
 		Watch: func(s backtest.Step) {

@@ -57,6 +57,7 @@ type running struct {
 	budgetv1connect.BudgetServiceClient
 	clock     *setClock
 	confirmed chan struct{}
+	path      string // of its ledger
 }
 
 // runBroker starts a broker, with a policy in force, whose only account is acme.
@@ -76,6 +77,7 @@ func runBroker(t *testing.T, policy string, engine func(*testing.T, func() time.
 	path := filepath.Join(t.TempDir(), "budgetd.db")
 	db, err := sqliteledger.OpenFile(path, 5*time.Second)
 	must(err)
+	r.path = path
 	t.Cleanup(func() { db.Close() })
 	_, err = migrations.Up(ctx, db, migrations.SQLite)
 	must(err)

@@ -26,9 +26,12 @@ type Call struct {
 
 	Amounts quota.Amounts // what it used of other meters, or beside the tokens
 	Held    quota.Amounts // what it reserved, where that is recorded
+	// HeldAll says that Held is all that it reserved: what it used of other meters
+	// was not held.
+	HeldAll bool
 }
 
-// Calls is a reader of recorded calls: of CSV or of JSON Lines.
+// Calls is a reader of recorded calls: of CSV, of JSON Lines or of a ledger.
 type Calls interface {
 	// Next returns the next call, io.EOF after the last. After a *LineError it
 	// goes on with the next line; any other error is final. What the call

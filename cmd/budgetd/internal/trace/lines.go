@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // MaxLineBytes bounds a line of recorded calls, its end included.
@@ -14,13 +15,16 @@ const MaxLineBytes = 1 << 20
 // LineError is a fault in one line: it can be left out, and the next be read.
 type LineError struct {
 	File    string
-	Line    int64
+	Line    int64  // 0: a reservation of a ledger, which File names
 	Field   string // of the line; "" for the line as a whole
 	Problem string // what is wrong, the bound and what to do
 }
 
 // Error says where the fault is and what it is.
 func (e *LineError) Error() string {
+	if e.Line == 0 { // a ledger has none
+		return fmt.Sprintf("%s: %s", e.File, strings.TrimPrefix(e.Field+" "+e.Problem, " "))
+	}
 	if e.Field == "" {
 		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Problem)
 	}
