@@ -32,7 +32,7 @@ func (l Limit) Bucket() Bucket {
 	if capacity == 0 {
 		capacity = l.Rate.Amount
 	}
-	if l.Kind != KindBucket && l.Kind != KindGCRA || l.Rate.Amount <= 0 || per <= 0 {
+	if !l.Kind.HasBurst() || l.Rate.Amount <= 0 || per <= 0 {
 		return Bucket{Capacity: max(capacity, 0), PerMicros: 1}
 	}
 	divisor := greatestCommonDivisor(int64(l.Rate.Amount), per)

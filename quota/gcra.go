@@ -1,9 +1,6 @@
 package quota
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // GCRA is the generic cell rate algorithm (ITU-T I.371, annex A) with weights, in
 // exact integers. It says what a token bucket of the same parameters says, and its
@@ -32,13 +29,10 @@ func (g GCRA) Cost(n Amount) int64 {
 	if g.Refill <= 0 {
 		return maxGCRAMicros
 	}
-	high, low := bits.Mul64(uint64(n), uint64(g.PerMicros))
-	low, carry := bits.Add64(low, uint64(g.Refill)-1, 0)
-	high += carry
-	if high >= uint64(g.Refill) {
+	cost, ok := mulDivUp(uint64(n), uint64(g.PerMicros), uint64(g.Refill))
+	if !ok {
 		return maxGCRAMicros
 	}
-	cost, _ := bits.Div64(high, low, uint64(g.Refill))
 	return int64(min(cost, uint64(maxGCRAMicros)))
 }
 
@@ -47,20 +41,16 @@ func (g GCRA) Cost(n Amount) int64 {
 func (g GCRA) Remaining(arrival, now int64) Amount {
 	room := g.Cost(g.Capacity) - g.wait(arrival, now)
 	if room < 0 {
-		high, low := bits.Mul64(uint64(-room), uint64(g.Refill))
-		low, carry := bits.Add64(low, uint64(g.PerMicros)-1, 0)
-		high += carry
-		if high >= uint64(g.PerMicros) {
+		debt, ok := mulDivUp(uint64(-room), uint64(g.Refill), uint64(g.PerMicros))
+		if !ok {
 			return -MaxAmount
 		}
-		debt, _ := bits.Div64(high, low, uint64(g.PerMicros))
 		return -Amount(min(debt, uint64(MaxAmount)))
 	}
-	high, low := bits.Mul64(uint64(room), uint64(g.Refill))
-	if high >= uint64(g.PerMicros) {
+	n, ok := mulDivDown(uint64(room), uint64(g.Refill), uint64(g.PerMicros))
+	if !ok {
 		return g.Capacity
 	}
-	n, _ := bits.Div64(high, low, uint64(g.PerMicros))
 	return Amount(min(n, uint64(g.Capacity)))
 }
 

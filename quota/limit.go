@@ -1,6 +1,10 @@
 package quota
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Kind is the rule of a limit.
 type Kind uint8
@@ -17,8 +21,8 @@ const (
 	KindSlidingLog     Kind = 7 // Rate.Amount in any span of Rate.Every
 )
 
-// Algorithms are the kinds that state a rate, by the word of the plan language.
-var Algorithms = map[string]Kind{
+// algorithms are the kinds that state a rate, by the word of the plan language.
+var algorithms = map[string]Kind{
 	"token_bucket":   KindBucket,
 	"gcra":           KindGCRA,
 	"fixed_window":   KindFixedWindow,
@@ -26,9 +30,16 @@ var Algorithms = map[string]Kind{
 	"sliding_log":    KindSlidingLog,
 }
 
+// Algorithms returns the words of the plan language for the kinds that state a rate,
+// sorted.
+func Algorithms() []string { return slices.Sorted(maps.Keys(algorithms)) }
+
+// KindOfAlgorithm returns the kind of one of the words of [Algorithms], 0 for any other.
+func KindOfAlgorithm(word string) Kind { return algorithms[word] }
+
 // Algorithm returns the word of a kind that states a rate, "" for the others.
 func (k Kind) Algorithm() string {
-	for word, kind := range Algorithms {
+	for word, kind := range algorithms {
 		if kind == k {
 			return word
 		}
@@ -38,6 +49,9 @@ func (k Kind) Algorithm() string {
 
 // HasRate says that limits of the kind state a rate.
 func (k Kind) HasRate() bool { return k == KindBucket || k == KindGCRA || k.IsWindow() }
+
+// HasBurst says that limits of the kind have a capacity beside their rate.
+func (k Kind) HasBurst() bool { return k == KindBucket || k == KindGCRA }
 
 // IsWindow says that a limit of the kind counts over a span of time: see [Window].
 func (k Kind) IsWindow() bool { return k >= KindFixedWindow && k <= KindSlidingLog }

@@ -184,7 +184,7 @@ func (l Limit) complete() Limit {
 	for i, rule := range l.Costs {
 		l.Costs[i].Match = cloneMatch(rule.Match)
 	}
-	if (l.Kind == KindBucket || l.Kind == KindGCRA) && l.Burst == 0 {
+	if l.Kind.HasBurst() && l.Burst == 0 {
 		l.Burst = l.Rate.Amount
 	}
 	if l.WhenDown == "" {

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 )
 
@@ -127,9 +126,7 @@ func (w Window) taken(u Counted, now int64) Amount {
 	switch w.Kind {
 	case KindSlidingCounter:
 		left := w.Length - min(max(now-u.Start, 0), w.Length)
-		high, low := bits.Mul64(uint64(u.Before), uint64(left))
-		low, carry := bits.Add64(low, uint64(w.Length)-1, 0)
-		weighted, _ := bits.Div64(high+carry, low, uint64(w.Length)) // at most Before
+		weighted, _ := mulDivUp(uint64(u.Before), uint64(left), uint64(w.Length)) // at most Before
 		return Amount(weighted) + u.Now
 	case KindSlidingLog:
 		var sum Amount
@@ -218,8 +215,7 @@ func (w Window) MicrosUntil(u Counted, now int64, want Amount) int64 {
 	if share < 0 {
 		count, share, ends = u.Now, w.Max-want, ends+w.Length
 	}
-	high, low := bits.Mul64(uint64(share), uint64(w.Length))
-	left, _ := bits.Div64(high, low, uint64(count)) // share < count, as want does not fit
+	left, _ := mulDivDown(uint64(share), uint64(w.Length), uint64(count)) // share < count, as want does not fit
 	return ends - int64(left) - now
 }
 

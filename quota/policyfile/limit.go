@@ -2,7 +2,6 @@ package policyfile
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,9 +178,8 @@ func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry,
 func (r *reader) algorithm(limit *quota.Limit, fields map[string]entry) {
 	limit.Kind = quota.KindBucket
 	if field, stated := fields["algorithm"]; stated {
-		words := slices.Sorted(maps.Keys(quota.Algorithms))
-		if word, ok := r.word(field, words, []string{"leaky_queue"}); ok {
-			limit.Kind = quota.Algorithms[word]
+		if word, ok := r.word(field, quota.Algorithms(), []string{"leaky_queue"}); ok {
+			limit.Kind = quota.KindOfAlgorithm(word)
 		}
 	}
 	if field, stated := fields["starts"]; stated {
