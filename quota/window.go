@@ -241,11 +241,12 @@ func (u Counted) Empty() bool { return u.Length == 0 }
 // corrected returns a log in which the entry at an instant has changed by a
 // difference; the argument's memory is not written to. A log of more than
 // MaxLogUnits entries has its two oldest in one, which counts for as long as the
-// younger; what was counted under a merged instant is the next entry's.
+// younger; what was counted under a merged instant is the first entry's. Of any other
+// instant that has no entry nothing comes back: a shorter span has let it go.
 func corrected(log []LogEntry, difference Amount, at int64) []LogEntry {
 	i, exact := slices.BinarySearchFunc(log, at, func(e LogEntry, at int64) int { return cmp.Compare(e.At, at) })
 	switch {
-	case difference == 0 || i == len(log) && difference < 0:
+	case difference == 0, difference < 0 && !exact && (i > 0 || len(log) < MaxLogUnits):
 		return log
 	case exact || difference < 0:
 		amount := within(log[i].Amount + difference)

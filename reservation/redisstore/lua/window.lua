@@ -106,7 +106,10 @@ end
 local function corrected_log(log, difference, at)
   local i, n = 1, #log
   while i <= n and log[i] < at do i = i + 2 end
-  if difference == 0 or i > n and difference < 0 then return log end
+  if difference == 0 then return log end
+  -- What has no entry is the first one's, where the log is so long that entries were
+  -- merged; else a shorter span has let it go, and nothing comes back.
+  if difference < 0 and log[i] ~= at and (i > 1 or n < 2 * MAX_LOG) then return log end
   local out, m = {}, 0
   for k = 1, i - 1 do out[k] = log[k] end
   m = i - 1
