@@ -170,8 +170,11 @@ func (s *Store) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 			r.expires, r.due = to, to
 			a.open.fix(r.index)
 			for i := range r.holds {
-				if h := &r.holds[i]; h.slot >= 0 {
+				switch h := &r.holds[i]; {
+				case h.slot >= 0:
 					h.counter.slots.down(h.slot)
+				case h.slot == lapsed:
+					h.counter.slots.push(h)
 				}
 			}
 		}

@@ -92,12 +92,18 @@ func (b *bucketState) correct(p *quota.Bucket, difference quota.Amount, now int6
 	b.put(p, level, remainder, now)
 }
 
+// lapsed is the place of a hold that has left its counter's slots because its lease
+// was over. Where the clock steps back the lease may be renewed all the same.
+const lapsed = -2
+
 // taken counts the slots whose lease has not ended, and returns the earliest
 // end among them (0 for none). Leases that have ended leave the heap: they are
 // free for good, whenever their reservations are reclaimed.
 func (c *counter) taken(now int64) (n int, earliest int64) {
 	for len(c.slots) > 0 && c.slots[0].record.expires <= now {
-		c.slots.remove(c.slots[0])
+		first := c.slots[0]
+		c.slots.remove(first)
+		first.slot = lapsed
 	}
 	if len(c.slots) > 0 {
 		earliest = c.slots[0].record.expires

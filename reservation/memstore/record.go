@@ -57,7 +57,7 @@ type hold struct {
 	held     quota.Amount // quota: share of the counter's held
 	unposted quota.Amount // quota: share of the counter's unposted
 	risk     quota.Amount // bucket: share of the counter's risk
-	slot     int          // in the counter's slots; -1 when it has none
+	slot     int          // in the counter's slots; -1 when it has none, or lapsed
 }
 
 // newRecord makes a record of the account, without a state.

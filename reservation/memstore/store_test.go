@@ -173,3 +173,35 @@ func TestForgottenIDCannotHoldAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestRenewedSlotAfterAStepBack: a lease was over, its slot free, and then the clock
+// stepped back. Who renews now holds a slot again.
+func TestRenewedSlotAfterAStepBack(t *testing.T) {
+	clock := storetest.NewClock()
+	s := newStore(t, clock)
+	hold := slotHold("slow", "")
+	hold.Max = 1
+	q := reservation.ReserveRequest{Account: "acme", ID: reservation.NewID(clock.Now()), Lease: 10 * time.Second, Holds: []reservation.Hold{hold}}
+	if _, err := s.Reserve(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	free := func() quota.Amount {
+		levels, _, err := s.Levels(t.Context(), "acme", q.Holds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return levels[0].Remaining
+	}
+	clock.Add(10 * time.Second)
+	if n := free(); n != 1 {
+		t.Fatalf("the lease is over, and %d are free", n)
+	}
+	clock.Add(-time.Millisecond)
+	answer, err := s.Renew(t.Context(), reservation.RenewRequest{Account: "acme", ID: q.ID, Lease: time.Second})
+	if err != nil || answer.State != reservation.StateHeld {
+		t.Fatalf("renew: state %d, %v", answer.State, err)
+	}
+	if n := free(); n != 0 {
+		t.Errorf("renewed, and %d are free", n)
+	}
+}
