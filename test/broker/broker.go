@@ -26,7 +26,7 @@ type Broker struct {
 	URL  string // "http://127.0.0.1:43210"
 	tb   testing.TB
 	cmd  *exec.Cmd
-	log  *output
+	log  *Output
 	done chan struct{} // closed when the process has ended
 }
 
@@ -132,7 +132,7 @@ func start(tb testing.TB, command string, args []string) *Broker {
 
 func launch(tb testing.TB, binary, command, address string, args []string) *Broker {
 	tb.Helper()
-	b := &Broker{URL: "http://" + address, tb: tb, log: &output{}, done: make(chan struct{})}
+	b := &Broker{URL: "http://" + address, tb: tb, log: &Output{}, done: make(chan struct{})}
 	b.cmd = exec.Command(binary, append([]string{command, "--listen", address}, args...)...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
 	b.cmd.Env = cleanEnvironment()
@@ -254,22 +254,4 @@ func Apply(tb testing.TB, policy string, args ...string) {
 		tb.Fatal(err)
 	}
 	Run(tb, append([]string{"apply", file}, args...)...)
-}
-
-// output collects what a process writes.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/quota/policystore"
+	"github.com/budgetd/budgetd/test/broker"
 )
 
 // A broker with a webhook tells it of a threshold, signed, and shows it with the
@@ -39,7 +40,7 @@ func TestWebhook(t *testing.T) {
 	}))
 	defer hook.Close()
 
-	out := &output{}
+	out := &broker.Output{}
 	c := demoConfig(t)
 	c.WebhookURL, c.WebhookSecret = config.NewEndpoint(hook.URL+"/s3cret-path"), config.NewSecret(secret)
 	applyPolicy(t, c, `

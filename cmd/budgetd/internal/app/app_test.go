@@ -1,14 +1,12 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,28 +14,11 @@ import (
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/test/broker"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.Stopping(m)) }
-
-// output collects what a broker writes while it runs.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 func demoConfig(t testing.TB) config.Config {
 	t.Helper()
@@ -93,7 +74,7 @@ func call(t testing.TB, a *app.App, key, method, body string) (status int, answe
 
 // The two lines that the banner prints answer as the documentation says.
 func TestDemo(t *testing.T) {
-	out := &output{}
+	out := &broker.Output{}
 	a := begin(t, demoConfig(t), app.Options{Out: out})
 	for _, want := range []string{a.URL() + "/budget.v1.BudgetService/Reserve", a.URL() + "/budget.v1.BudgetService/Refund", "Bearer demo", "memory", "version 1"} {
 		if !strings.Contains(out.String(), want) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/test/broker"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
@@ -29,7 +30,7 @@ func TestPostgresAway(t *testing.T) {
 	postgres := servers.NewPostgres(t)
 	c := fleetConfig(t, "", postgres.DSN())
 	c.SingleNode, c.Demo = true, true
-	out := &output{}
+	out := &broker.Output{}
 	a := begin(t, c, app.Options{Out: out})
 	reserve := func() string {
 		t.Helper()

@@ -21,6 +21,7 @@ import (
 	"github.com/budgetd/budgetd/ledger/sqliteledger"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+	"github.com/budgetd/budgetd/test/broker"
 )
 
 // client is a generated client over h2c, with the demo key, whose connections
@@ -146,7 +147,7 @@ func TestRefundAfterRestart(t *testing.T) {
 // Run ends when its context does, and says so.
 func TestRun(t *testing.T) {
 	c := demoConfig(t)
-	out := &output{}
+	out := &broker.Output{}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -222,7 +223,7 @@ func TestStartFailsCleanly(t *testing.T) {
 func TestFirstAdminKey(t *testing.T) {
 	c := demoConfig(t)
 	c.Demo, c.LogFormat = false, "json"
-	out := &output{}
+	out := &broker.Output{}
 	first := begin(t, c, app.Options{Out: out})
 	path := filepath.Join(c.Data, "admin-key")
 	text, err := os.ReadFile(path)
@@ -252,7 +253,7 @@ func TestFirstAdminKey(t *testing.T) {
 	if err := first.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	again := &output{}
+	again := &broker.Output{}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/quota/policystore"
+	"github.com/budgetd/budgetd/test/broker"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
@@ -247,7 +248,7 @@ func TestRedisFreezes(t *testing.T) {
 	redis := servers.NewRedis(t)
 	c := fleetConfig(t, redis.URL(), servers.FreshDatabase(t))
 	c.Demo, c.Deadline, c.Redis = true, 50*time.Millisecond, config.NewURL(redis.URL())
-	out := &output{}
+	out := &broker.Output{}
 	a := begin(t, c, app.Options{Out: out})
 	await(t, func() bool {
 		status, _, _ := call(t, a, "demo", "Reserve", `{"amounts":{"tokens":1}}`)

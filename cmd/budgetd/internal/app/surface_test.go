@@ -31,6 +31,7 @@ import (
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ratelimit"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/proto/budget/v1/budgetv1connect"
+	"github.com/budgetd/budgetd/test/broker"
 )
 
 func get(t testing.TB, url string) (status int, text string) {
@@ -138,7 +139,7 @@ func TestPages(t *testing.T) {
 func TestPagesOutside(t *testing.T) {
 	c := demoConfig(t)
 	c.Demo, c.Listen = false, "0.0.0.0:0"
-	out := &output{}
+	out := &broker.Output{}
 	a := begin(t, c, app.Options{Out: out})
 	_, port, err := net.SplitHostPort(a.Addr())
 	if err != nil {

@@ -1,7 +1,6 @@
 package forwardauth_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -12,10 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
-	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/apptest"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/forwardauth"
-	"github.com/budgetd/budgetd/quota/policyfile"
-	"github.com/budgetd/budgetd/quota/policystore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,36 +34,8 @@ accounts: {demo: {plan: demo}, other: {plan: demo}}
 // its URL.
 func start(t testing.TB) string {
 	t.Helper()
-	c := config.Default()
-	c.Listen, c.Demo, c.Data, c.Deadline = "127.0.0.1:0", true, t.TempDir(), 5*time.Second
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	document, err := policyfile.Parse([]byte(policy))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stores, err := app.OpenStores(ctx, c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stores.Policies.Apply(ctx, document, policystore.Options{By: "test"})
-	stores.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
 	noon := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
-	a, err := app.Start(ctx, c, app.Options{Clock: func() time.Time { return noon }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := a.Close(ctx); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return a.URL()
+	return apptest.Start(t, policy, app.Options{Clock: func() time.Time { return noon }}).URL()
 }
 
 // ask sends what a gateway would, with headers as "Name: value".

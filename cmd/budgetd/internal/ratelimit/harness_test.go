@@ -1,7 +1,6 @@
 package ratelimit_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -11,10 +10,9 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/apptest"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/ratelimit"
-	"github.com/budgetd/budgetd/quota/policyfile"
-	"github.com/budgetd/budgetd/quota/policystore"
 )
 
 // noon is when everything in these tests happens: no bucket refills meanwhile.
@@ -42,34 +40,8 @@ func begin(t testing.TB, naming ratelimit.Naming) *connect.Client[rlsv3.RateLimi
 
 func beginAs(t testing.TB, naming ratelimit.Naming, credential string) *connect.Client[rlsv3.RateLimitRequest, rlsv3.RateLimitResponse] {
 	t.Helper()
-	c := config.Default()
-	c.Listen, c.Demo, c.Data, c.Deadline = "127.0.0.1:0", true, t.TempDir(), 5*time.Second
-	c.RateLimitAccount = string(naming)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	document, err := policyfile.Parse([]byte(policy))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stores, err := app.OpenStores(ctx, c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stores.Policies.Apply(ctx, document, policystore.Options{By: "test"})
-	stores.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := app.Start(ctx, c, app.Options{Clock: func() time.Time { return noon }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := a.Close(ctx); err != nil {
-			t.Errorf("close: %v", err)
-		}
+	a := apptest.Start(t, policy, app.Options{Clock: func() time.Time { return noon }}, func(c *config.Config) {
+		c.RateLimitAccount = string(naming)
 	})
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
