@@ -40,3 +40,12 @@ func LayoutOf(provider string) (layout Layout, ok bool) {
 	layout, ok = layouts[strings.ToLower(provider)]
 	return layout, ok
 }
+
+// LayoutOrOpenAI is LayoutOf for an upstream, whose name may be the operator's own:
+// OpenAI's layout, which such servers speak, for one that is not known.
+func LayoutOrOpenAI(provider string) Layout {
+	if layout, ok := LayoutOf(provider); ok {
+		return layout
+	}
+	return OpenAI
+}

@@ -16,8 +16,8 @@ type Endpoint struct {
 	Host string
 
 	// Path is how the path of the URL ends, by whole segments, in any case:
-	// "/chat/completions". Empty segments are not looked at. {model} at the beginning of a segment stands for
-	// the name of the model: "/models/{model}:generateContent".
+	// "/chat/completions". Empty segments are not looked at. {model} at the beginning
+	// of a segment stands for the name of the model: "/models/{model}:generateContent".
 	Path string
 
 	// Provider is whose call it is, as LlmCall.provider of the API names it. It
@@ -120,7 +120,7 @@ func (e *Endpoint) matchPath(segments []string) (model string, ok bool) {
 	return model, true
 }
 
-func (e *Endpoint) layout() answer.Layout { return layoutOf(e.Provider) }
+func (e *Endpoint) layout() answer.Layout { return answer.LayoutOrOpenAI(e.Provider) }
 
 // matchHost says whether a host is of this kind.
 func (e *Endpoint) matchHost(host string) bool {

@@ -32,7 +32,7 @@ func (t *Transport) Recognise(request *http.Request) (endpoint Endpoint, ok bool
 // findFor finds the endpoint of a request to a provider: one of that name, or of the
 // host that it goes to, before a general one of the same layout.
 func (t *Transport) findFor(provider, host string, segments []string) (endpoint *Endpoint, model string) {
-	layout := layoutOf(provider)
+	layout := answer.LayoutOrOpenAI(provider)
 	for i := range t.endpoints {
 		e := &t.endpoints[i]
 		if e.layout() != layout {
@@ -61,12 +61,4 @@ func (e *Endpoint) usageFormat() string {
 		return e.Provider
 	}
 	return string(answer.OpenAI)
-}
-
-// layoutOf is how a provider writes; OpenAI's layout for a name that is not known.
-func layoutOf(provider string) answer.Layout {
-	if layout, ok := answer.LayoutOf(provider); ok {
-		return layout
-	}
-	return answer.OpenAI
 }

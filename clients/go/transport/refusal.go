@@ -49,6 +49,7 @@ const (
 	FaultUpstream                         // the provider could not be reached; try again
 	FaultUpstreamTimeout                  // the provider did not answer in time; try again
 	FaultRequestTimeout                   // the request did not arrive in time; try again
+	FaultUpstreamKey                      // the provider refused a key that is not the caller's
 	numberOfFaults
 )
 
@@ -78,6 +79,7 @@ var shapes = [numberOfFaults]shape{
 	FaultUpstream:        {http.StatusBadGateway, "server_error", "", "api_error", "UNAVAILABLE", "ServiceUnavailableException", 0, true},
 	FaultUpstreamTimeout: {http.StatusGatewayTimeout, "server_error", "", "api_error", "DEADLINE_EXCEEDED", "ModelTimeoutException", 0, true},
 	FaultRequestTimeout:  {http.StatusRequestTimeout, "invalid_request_error", "request_timeout", "timeout_error", "DEADLINE_EXCEEDED", "ServiceUnavailableException", http.StatusServiceUnavailable, true},
+	FaultUpstreamKey:     {http.StatusBadGateway, "server_error", "provider_key_refused", "api_error", "INTERNAL", "InternalServerException", http.StatusInternalServerError, false},
 }
 
 // Answer is the fault as an answer to a request, in the shape of a layout.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/budgetd/budgetd/test/broker"
 	"github.com/budgetd/budgetd/test/provider"
 )
 
@@ -61,7 +62,7 @@ func TestBrokerComesAndGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, log := time.Unix(1_800_000_000, 0), &output{}
+	now, log := time.Unix(1_800_000_000, 0), &broker.Output{}
 	w := &brokerWatch{metrics: m, log: slog.New(slog.NewTextHandler(log, nil)), now: func() time.Time { return now }}
 	for range 10 {
 		for range awayAfter + 2 {
@@ -141,24 +142,52 @@ func TestWhenDown(t *testing.T) {
 	}
 }
 
-// broker_deadline bounds a question, also above the client's own two seconds.
+// broker_deadline is the deadline of every question, also above the client's own two
+// seconds.
 func TestBrokerDeadline(t *testing.T) {
-	t.Parallel()
-	r := start(t, func(r *rig) { r.config.BrokerDeadline = 20 * time.Second })
-	slow := func(path string) {
-		if strings.HasSuffix(path, "/Reserve") {
-			time.Sleep(2100 * time.Millisecond) // what is tested is that this time passes
-		}
-	}
-	r.gate.before.Store(&slow)
+	const deadline = 20 * time.Second
+	r := newRig(t)
+	r.config.BrokerDeadline = deadline
+	left := make(chan time.Duration, 10)
+	r.begin(func(r *rig) {
+		r.proxy.clients.http.Transport = seeing{r.proxy.watch, func(request *http.Request) {
+			if until, bounded := request.Context().Deadline(); bounded && strings.HasSuffix(request.URL.Path, "/Reserve") {
+				left <- time.Until(until)
+			}
+		}}
+	})
 	if a, text := r.call(chatPath, chat, provider.Script{}); a.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", a.StatusCode, text)
 	}
+	if got := <-left; got > deadline || got < deadline/2 {
+		t.Errorf("a Reserve has %v, want %v less what has passed", got, deadline)
+	}
 }
 
-// A provider that takes no connection is 502; one to which none can be made
-// in time too; one that begins too late is 504,
-// and charged what was held, since it has the call. All in its own shape.
+// seeing is told of each question to the broker.
+type seeing struct {
+	*brokerWatch
+	see func(*http.Request)
+}
+
+// RoundTrip asks.
+func (s seeing) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.see(r)
+	return s.brokerWatch.RoundTrip(r)
+}
+
+// Of a proxy that nobody calls the gauge is up to date too.
+func TestBrokerAwayFromIdleProxy(t *testing.T) {
+	r := start(t, func(r *rig) { r.proxy.bounds.probe = time.Millisecond })
+	r.gate.closed.Store(true)
+	await(t, "the broker to be away", func() bool { return r.metric("budgetd_proxy_broker_up") == 0 })
+	r.gate.closed.Store(false)
+	await(t, "the broker to be back", func() bool { return r.metric("budgetd_proxy_broker_up") == 1 })
+}
+
+// A provider that takes no connection is 502; one to which none can be made in time
+// too; one that begins too late is 504, and charged what was held, since it has the
+// call. All in its own shape.
 func TestUpstreamAway(t *testing.T) {
 	r := newRig(t)
 	r.config.FirstByteTimeout = 20 * time.Millisecond

@@ -69,6 +69,13 @@ func (w *brokerWatch) hasAnswered() bool {
 	return w.seen
 }
 
+// idle says that the broker was not asked for so long.
+func (w *brokerWatch) idle(long time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now().Sub(w.asked) >= long
+}
+
 // hopeless says that the broker is away, and was asked just now.
 func (w *brokerWatch) hopeless() bool {
 	w.mu.Lock()

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,10 +20,10 @@ import (
 
 	budget "github.com/budgetd/budgetd/clients/go"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/apptest"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
-	"github.com/budgetd/budgetd/quota/policyfile"
-	"github.com/budgetd/budgetd/quota/policystore"
+	"github.com/budgetd/budgetd/test/broker"
 	"github.com/budgetd/budgetd/test/provider"
 )
 
@@ -63,15 +61,16 @@ type rig struct {
 	proxy    *Proxy
 	server   *Server
 	registry *prometheus.Registry
-	log      *output
+	log      *broker.Output
 	http     *http.Client
 }
 
 // newRig starts all but the proxy.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, log: &output{}, registry: prometheus.NewRegistry()}
-	address := startBroker(t)
+	r := &rig{t: t, log: &broker.Output{}, registry: prometheus.NewRegistry()}
+	address := apptest.Start(t, policy, app.Options{}).URL()
+	t.Cleanup(http.DefaultClient.CloseIdleConnections) // of rig.broker
 	r.gate = newGate(t, address)
 	var err error
 	if r.broker, err = budget.New(address, budgetKey); err != nil {
@@ -138,41 +137,6 @@ func (r *rig) begin(change ...func(*rig)) {
 
 // serveAs changes who answers for the provider.
 func (r *rig) serveAs(h http.Handler) { r.handler.Store(&h) }
-
-// startBroker starts a broker with the policy, and returns its address.
-func startBroker(t *testing.T) string {
-	t.Helper()
-	c := config.Default()
-	c.Listen, c.Demo, c.Data, c.Deadline = "127.0.0.1:0", true, t.TempDir(), 5*time.Second
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	document, err := policyfile.Parse([]byte(policy))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stores, err := app.OpenStores(ctx, c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stores.Policies.Apply(ctx, document, policystore.Options{By: "test"})
-	stores.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := app.Start(ctx, c, app.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections() // of rig.broker
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := a.Close(ctx); err != nil {
-			t.Errorf("close the broker: %v", err)
-		}
-	})
-	return a.URL()
-}
 
 // gate stands before the broker.
 type gate struct {
@@ -311,22 +275,4 @@ func await(t *testing.T, what string, so func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// output collects a log.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

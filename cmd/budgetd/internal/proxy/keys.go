@@ -17,6 +17,7 @@ import (
 const (
 	headerBudgetKey     = "X-Budget-Key"
 	headerBudgetPrefix  = "X-Budget-"
+	headerBudgetError   = "X-Budget-Error" // of an answer
 	headerAuthorization = "Authorization"
 	headerAPIKey        = "X-Api-Key"      // Anthropic
 	headerAzureKey      = "Api-Key"        // Azure OpenAI
@@ -174,9 +175,9 @@ func (p *Proxy) showKeys(header http.Header, u *url.URL, provider string) {
 
 func showKey(header http.Header, provider string, held config.Secret) {
 	switch {
-	case layoutOf(provider) == answer.Anthropic:
+	case answer.LayoutOrOpenAI(provider) == answer.Anthropic:
 		header.Set(headerAPIKey, held.Reveal())
-	case layoutOf(provider) == answer.Gemini:
+	case answer.LayoutOrOpenAI(provider) == answer.Gemini:
 		header.Set(headerGoogleKey, held.Reveal())
 	case strings.HasPrefix(provider, "azure"):
 		header.Set(headerAzureKey, held.Reveal())

@@ -37,7 +37,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "budgetd_proxy_refunds_lost_total", Help: "Refunds that the broker could not be told, and that are not tried any more.",
 		}),
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "budgetd_proxy_broker_up", Help: "1: the broker answers, or was not asked yet. 0: it did not answer three questions in a row.",
+			Name: "budgetd_proxy_broker_up", Help: "1: the broker answers, or was not asked yet. 0: it did not answer three questions in a row. While nobody calls it is asked every ten seconds.",
 		}),
 		unanswered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "budgetd_proxy_broker_unanswered_total", Help: "Questions to the broker that it did not answer.",

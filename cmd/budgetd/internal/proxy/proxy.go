@@ -32,6 +32,8 @@ const (
 	lingering = time.Second
 	// idleConnections to one upstream, and to the broker, are kept open.
 	idleConnections = 256
+	// probeEvery is how long the broker goes unasked while nobody calls.
+	probeEvery = 10 * time.Second
 	// maxHeaderBytes bounds the header of an upstream's answer.
 	maxHeaderBytes = 1 << 20
 )
@@ -47,6 +49,8 @@ type Proxy struct {
 	budgeted *transport.Transport
 	reverse  *httputil.ReverseProxy
 
+	heldRefused heldRefused
+
 	bounds   bounds
 	inFlight atomic.Int64
 	running  sync.WaitGroup
@@ -58,6 +62,7 @@ type bounds struct {
 	stall   time.Duration // of one read of a body
 	linger  time.Duration // of what a refused call still sends of its body
 	refunds time.Duration // of all Refunds after the last call has ended
+	probe   time.Duration // between questions to the broker while nobody calls
 }
 
 // New returns a proxy with its metrics registered. It connects to nothing yet.
@@ -72,7 +77,7 @@ func New(c config.Proxy, registerer prometheus.Registerer, log *slog.Logger) (*P
 		t.MaxResponseHeaderBytes = maxHeaderBytes
 		return t
 	}
-	p := &Proxy{config: c, log: log, metrics: m, base: connections(), bounds: bounds{write: writeTimeout, stall: uploadStall, linger: lingering, refunds: refundGrace}}
+	p := &Proxy{config: c, log: log, metrics: m, base: connections(), bounds: bounds{write: writeTimeout, stall: uploadStall, linger: lingering, refunds: refundGrace, probe: probeEvery}}
 	p.base.ResponseHeaderTimeout = c.FirstByteTimeout
 	rule, err := ruleOf(c)
 	if err != nil {
@@ -158,7 +163,7 @@ func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
 // learn reads in an answer what the broker said of the call's key.
 func (p *Proxy) learn(c *call, a *http.Response) {
 	switch {
-	case a.Header.Get("X-Budget-Error") == "unauthenticated":
+	case !c.connected.Load() && a.Header.Get(headerBudgetError) == "unauthenticated":
 		p.clients.learn(c.caller.Client, false)
 	case a.Header.Get("X-Budget-Reservation") != "" || a.Header.Get("X-Budget-Reason") != "":
 		p.clients.learn(c.caller.Client, true)
@@ -203,14 +208,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.reverse.ServeHTTP(seen, r.WithContext(withCall(r.Context(), c)))
 }
 
-// modify turns what the broker says of a budget key into what an SDK knows of
-// keys.
+// modify turns what the broker says of a budget key into what an SDK knows of keys,
+// and what a provider says of a key that the proxy holds into what it is not: a word
+// about the caller's.
 func (p *Proxy) modify(a *http.Response) error {
-	if a.StatusCode != http.StatusForbidden || a.Header.Get("X-Budget-Error") != "unauthenticated" {
+	c := callOf(a.Request.Context())
+	if c.connected.Load() {
+		return p.modifyHeld(a, c.route)
+	}
+	if a.StatusCode != http.StatusForbidden || a.Header.Get(headerBudgetError) != "unauthenticated" {
 		return nil
 	}
 	a.Body.Close()
-	*a = *unknownKey().Answer(a.Request, layoutOf(callOf(a.Request.Context()).route.provider))
+	*a = *unknownKey().Answer(a.Request, answer.LayoutOrOpenAI(c.route.provider))
 	return nil
 }
 
@@ -241,19 +251,12 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // refuse answers with a fault, in the form of the provider that the call is for.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, to route, f *transport.Fault) {
-	a := f.Answer(r, layoutOf(to.provider))
+	a := f.Answer(r, answer.LayoutOrOpenAI(to.provider))
 	for name, values := range a.Header {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(a.StatusCode)
 	_, _ = io.Copy(w, a.Body) // the caller may be gone
-}
-
-func layoutOf(provider string) answer.Layout {
-	if layout, ok := answer.LayoutOf(provider); ok {
-		return layout
-	}
-	return answer.OpenAI
 }
 
 // ready says whether calls can be served: while the broker does not answer only

@@ -96,8 +96,15 @@ func bareProvider(r *http.Request, segments []string) string {
 	return openAI
 }
 
-// joined is the URL of a path under an upstream's.
+// joined is the URL of a path under an upstream's. A version that ends the one and
+// begins the other, as vendors print their URLs and SDKs make their paths, is meant
+// once.
 func joined(base *url.URL, path, query string) *url.URL {
+	if i := strings.LastIndex(base.Path, "/"); i >= 0 && version.MatchString(base.Path[i+1:]) {
+		if rest, doubled := strings.CutPrefix(path, base.Path[i:]+"/"); doubled {
+			path = "/" + rest
+		}
+	}
 	plain, err := url.PathUnescape(path)
 	if err != nil {
 		plain = path // segmentsOf has looked
@@ -151,7 +158,7 @@ var version = regexp.MustCompile(`^v[0-9]+(alpha|beta)?[0-9]*$`)
 func isFree(method, provider string, segments []string, exact bool, base *url.URL) bool {
 	n := len(segments)
 	last := segments[n-1]
-	layout := layoutOf(provider)
+	layout := answer.LayoutOrOpenAI(provider)
 	versioned := func(before []string, first string) bool {
 		if exact && standard(provider) {
 			return isVersion(provider, before, first)

@@ -62,6 +62,8 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/llama-a/v1/chat/completions", "", "llama-a", "http://shared.test:8000/v1/chat/completions", false},
 		{"POST", "/llama-b/chat/completions", "", "llama-b", "http://shared.test:8000/b/v1/chat/completions", false},
 		{"POST", "/llama-b/completions", "", "llama-b", "http://shared.test:8000/b/v1/completions", false},
+		{"POST", "/llama-b/v1/chat/completions", "", "llama-b", "http://shared.test:8000/b/v1/chat/completions", false}, // as vendors print it
+		{"GET", "/llama-b/v1/models/m", "", "llama-b", "http://shared.test:8000/b/v1/models/m", true},
 		{"GET", "/llama-b/models", "", "llama-b", "http://shared.test:8000/b/v1/models", true},
 		// As SDKs add them to a base URL without a name.
 		{"POST", "/v1/chat/completions", "", "openai", "https://openai.test/v1/chat/completions", false},
@@ -178,5 +180,26 @@ func TestWithoutCaller(t *testing.T) {
 	}
 	if withoutCaller(header); len(header) != 3 {
 		t.Errorf("%v", header)
+	}
+}
+
+// The known providers may be stated with the version that their documents print.
+func TestVersionIsNotDoubled(t *testing.T) {
+	p := proxyOf(t, nil, "openai=https://openai.test/v1", "anthropic=https://anthropic.test/v1", "gemini=https://gemini.test/v1beta")
+	for path, want := range map[string]string{
+		"/openai/v1/chat/completions":             "https://openai.test/v1/chat/completions",
+		"/openai/chat/completions":                "https://openai.test/v1/chat/completions",
+		"/openai/v1/completions":                  "https://openai.test/v1/completions",
+		"/v1/chat/completions":                    "https://openai.test/v1/chat/completions",
+		"/anthropic/v1/messages":                  "https://anthropic.test/v1/messages",
+		"/v1/messages":                            "https://anthropic.test/v1/messages",
+		"/anthropic/v1/messages/count_tokens":     "https://anthropic.test/v1/messages/count_tokens",
+		"/gemini/v1beta/models/g:generateContent": "https://gemini.test/v1beta/models/g:generateContent",
+		"/gemini/models/g:generateContent":        "https://gemini.test/v1beta/models/g:generateContent",
+	} {
+		to, fault := p.routeOf(httptest.NewRequest(http.MethodPost, path, nil))
+		if fault != nil || to.url.String() != want {
+			t.Errorf("%s: %s, %+v, want %s", path, to.url, fault, want)
+		}
 	}
 }

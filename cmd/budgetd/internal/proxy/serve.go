@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,9 @@ type Server struct {
 	url       string
 	opsURL    string
 	failed    chan error
+
+	stopProbing context.CancelFunc
+	probing     sync.WaitGroup
 }
 
 // Run serves until ctx ends, or SIGINT or SIGTERM comes, or serving fails, and
@@ -93,6 +97,8 @@ func (s *Server) Close() error {
 	if s.ops != nil {
 		s.ops.Close()
 	}
+	s.stopProbing()
+	s.probing.Wait()
 	p.base.CloseIdleConnections()
 	p.clients.http.CloseIdleConnections()
 	if err == nil {
@@ -121,6 +127,25 @@ func (p *Proxy) drain(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("refunds that are lost: %d: no broker took them within %v", lost, p.bounds.refunds))
 	}
 	return errors.Join(errs...)
+}
+
+// probe asks the broker while nobody calls, so that what the metrics and the log say
+// of it is not old, until ctx ends.
+func (p *Proxy) probe(ctx context.Context) {
+	ticks := time.NewTicker(p.bounds.probe)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		if p.watch.idle(p.bounds.probe) {
+			bounded, cancel := context.WithTimeout(ctx, max(p.config.BrokerDeadline, time.Second))
+			_ = p.brokerReady(bounded) // the watch has seen what came of it
+			cancel()
+		}
+	}
 }
 
 // serve takes the ports and serves.
@@ -192,6 +217,9 @@ func (p *Proxy) serve(ctx context.Context, registry *prometheus.Registry) (*Serv
 	if s.opsURL == "" {
 		s.opsURL = s.url
 	}
+	probing, stop := context.WithCancel(context.Background())
+	s.stopProbing = stop
+	s.probing.Go(func() { p.probe(probing) })
 	p.log.Info("serving", "url", s.url, "broker", c.Broker,
 		"upstreams", strings.Join(slices.Sorted(maps.Keys(c.Upstreams)), " "),
 		"keys_held", strings.Join(slices.Sorted(maps.Keys(c.ProviderKeys)), " "), "version", ops.ThisBuild().Version)

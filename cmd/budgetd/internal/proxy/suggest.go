@@ -28,7 +28,7 @@ var geminiMethods = []string{"generateContent", "streamGenerateContent", "countT
 // basePath is the path of the base URL to set in SDKs for an upstream.
 func (p *Proxy) basePath(name string) string {
 	base := p.config.Upstreams[name].Path
-	if layoutOf(name) == answer.OpenAI && !version.MatchString(base[strings.LastIndex(base, "/")+1:]) {
+	if answer.LayoutOrOpenAI(name) == answer.OpenAI && !version.MatchString(base[strings.LastIndex(base, "/")+1:]) {
 		return "/" + name + "/v1"
 	}
 	return "/" + name
@@ -36,7 +36,7 @@ func (p *Proxy) basePath(name string) string {
 
 // apiPath is what comes before the paths of an upstream's calls.
 func (p *Proxy) apiPath(name string) string {
-	if layoutOf(name) == answer.Gemini {
+	if answer.LayoutOrOpenAI(name) == answer.Gemini {
 		return p.basePath(name) + "/v1beta"
 	}
 	return p.basePath(name)
@@ -64,7 +64,7 @@ func (p *Proxy) nearest(r *http.Request) string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.config.Upstreams)) {
-		for _, path := range paths[layoutOf(name)] {
+		for _, path := range paths[answer.LayoutOrOpenAI(name)] {
 			add(p.apiPath(name)+"/"+path, name, path)
 			if name == openAI {
 				add("/v1/"+path, path)
@@ -72,7 +72,7 @@ func (p *Proxy) nearest(r *http.Request) string {
 				add("/"+path, path)
 			}
 		}
-		if layoutOf(name) == answer.Gemini && model != "" && method != "" {
+		if answer.LayoutOrOpenAI(name) == answer.Gemini && model != "" && method != "" {
 			call := "/models/" + model + ":" + method
 			add(p.apiPath(name)+call, name, "models", "CALL")
 			if name == gemini {
