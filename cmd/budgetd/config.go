@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -46,14 +47,16 @@ are left out. The exit code is 78 when there is a fault.`,
 			if c.Policy != "" && faults[0] == nil {
 				files = append([]string{c.Policy}, files...)
 			}
+			var stated []statedPolicy
 			for _, file := range files {
-				faults = append(faults, checkPolicyFile(file))
+				policy, err := checkPolicyFile(file)
+				stated, faults = append(stated, policy), append(faults, err)
 			}
 			if err := errors.Join(faults...); err != nil {
 				return &exit{code: config.ExitCode, err: err}
 			}
 			if wantsJSON(cmd, asJSON, s.out) {
-				values := map[string]string{}
+				values := map[string]any{"policy_files": stated}
 				for _, setting := range config.Settings() {
 					values[setting.Name] = setting.Value(&c)
 				}
@@ -64,8 +67,8 @@ are left out. The exit code is 78 when there is a fault.`,
 				t.AppendRow([]any{setting.Name, setting.Value(&c), setting.Env()})
 			}
 			t.Render()
-			for _, file := range files {
-				fmt.Fprintf(s.out, "%s: ok\n", file)
+			for _, policy := range stated {
+				fmt.Fprintf(s.out, "%s: ok: %s\n", policy.File, policy.summary())
 			}
 			return nil
 		},
@@ -75,17 +78,61 @@ are left out. The exit code is 78 when there is a fault.`,
 	return cmd
 }
 
-func checkPolicyFile(path string) error {
+// statedPolicy is what a policy file states, by name, in the file's order.
+type statedPolicy struct {
+	File     string   `json:"file"`
+	Plans    []string `json:"plans"`
+	Pools    []string `json:"pools"`
+	Accounts []string `json:"accounts"`
+	Prices   []string `json:"prices"` // provider/model
+}
+
+// summary names what there is, and counts what is more than a line has room for.
+func (p statedPolicy) summary() string {
+	const most = 8
+	var parts []string
+	for _, kind := range []struct {
+		name  string
+		names []string
+	}{{"plans", p.Plans}, {"pools", p.Pools}, {"accounts", p.Accounts}, {"prices", p.Prices}} {
+		switch n := len(kind.names); {
+		case n == 0:
+		case n > most:
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind.name))
+		default:
+			parts = append(parts, kind.name+" "+strings.Join(kind.names, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "it states nothing"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func checkPolicyFile(path string) (statedPolicy, error) {
+	stated := statedPolicy{File: path, Plans: []string{}, Pools: []string{}, Accounts: []string{}, Prices: []string{}}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return stated, err
 	}
 	document, err := policyfile.Parse(text)
 	if err != nil {
-		return fmt.Errorf("%s:\n%w", path, err)
+		return stated, fmt.Errorf("%s:\n%w", path, err)
 	}
 	if _, err := document.Policy(0); err != nil {
-		return fmt.Errorf("%s, by itself:\n%w", path, err)
+		return stated, fmt.Errorf("%s, by itself:\n%w", path, err)
 	}
-	return nil
+	for _, plan := range document.Plans {
+		stated.Plans = append(stated.Plans, plan.Name)
+	}
+	for _, pool := range document.Pools {
+		stated.Pools = append(stated.Pools, pool.Name)
+	}
+	for _, account := range document.Accounts {
+		stated.Accounts = append(stated.Accounts, account.Name)
+	}
+	for i := range document.Prices {
+		stated.Prices = append(stated.Prices, document.Prices[i].Name())
+	}
+	return stated, nil
 }

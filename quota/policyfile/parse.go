@@ -2,10 +2,13 @@ package policyfile
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/budgetd/budgetd/internal/spelling"
 	"github.com/budgetd/budgetd/quota"
 )
 
@@ -98,6 +101,10 @@ var (
 func (r *reader) refuse(e entry, unbuilt map[string]string, want string) {
 	advice, known := unbuilt[e.key]
 	if !known {
+		if near := nearestWord(e.key, want); near != "" {
+			r.fault(e.token, e.path, "the key is unknown; did you mean %s? Here may stand %s", near, want)
+			return
+		}
 		r.fault(e.token, e.path, "the key is unknown; write %s", want)
 		return
 	}
@@ -106,6 +113,12 @@ func (r *reader) refuse(e entry, unbuilt map[string]string, want string) {
 		return
 	}
 	r.fault(e.token, e.path, "it is not supported by this version; %s", advice)
+}
+
+// nearestWord is the word of a list, as messages have it, that a key may have meant.
+func nearestWord(key, list string) string {
+	words := strings.FieldsFunc(strings.ReplaceAll(list, " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' })
+	return spelling.Nearest(key, slices.Values(words), 2)
 }
 
 func (r *reader) plan(e entry) quota.Plan {
