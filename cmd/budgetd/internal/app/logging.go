@@ -17,7 +17,17 @@ func NewLogger(out io.Writer, c config.Config) *slog.Logger {
 	if c.LogFormat == "text" || c.LogFormat == "auto" && isTerminal(out) {
 		return slog.New(slog.NewTextHandler(out, options))
 	}
+	options.ReplaceAttr = withUnits
 	return slog.New(slog.NewJSONHandler(out, options))
+}
+
+// withUnits writes durations as texts such as "1.5s", as the text form has them: in
+// JSON they are else numbers of nanoseconds.
+func withUnits(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 func isTerminal(out io.Writer) bool {
