@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policystore"
 )
@@ -51,6 +53,7 @@ func (f *accountFlags) change(cmd *cobra.Command, account *quota.Account) {
 func newAccountCreateCommand(s streams) *cobra.Command {
 	var flags accountFlags
 	var asJSON bool
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create an account",
@@ -65,16 +68,30 @@ file; see apply.`,
 			}
 			account := quota.Account{Name: args[0], TimeZone: "UTC", AnchorDay: 1}
 			flags.change(cmd, &account)
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				answer, err := admin.CreateAccount(cmd.Context(), connect.NewRequest(&budgetv1.CreateAccountRequest{
+					Name: account.Name, Plan: account.Plan, TimeZone: account.TimeZone, AnchorDay: anchorDay(account.AnchorDay),
+				}))
+				if err != nil {
+					return through.explain(err)
+				}
+				return through.changed(cmd, s, account.Name, policystore.Added, answer.Msg.PolicyVersion, nil, asJSON)
+			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				change, err := stores.Policies.CreateAccount(cmd.Context(), account, operator())
 				if err != nil {
 					return err
 				}
-				return showChange(cmd, s, stores, change, asJSON, false)
+				return showChange(cmd, s, place{"database", stores.Where}, change, asJSON, false)
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	flags.add(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
@@ -83,6 +100,7 @@ file; see apply.`,
 func newAccountSetCommand(s streams) *cobra.Command {
 	var flags accountFlags
 	var asJSON bool
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Change an account's plan, time zone or anchor day",
@@ -97,6 +115,28 @@ quotas begin afresh.`,
 			if !stated("plan") && !stated("time-zone") && !stated("anchor-day") {
 				return usagef(cmd, "nothing to change: give --plan, --time-zone or --anchor-day")
 			}
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				request := &budgetv1.UpdateAccountRequest{Name: args[0]}
+				if stated("plan") {
+					request.Plan = &flags.plan
+				}
+				if stated("time-zone") {
+					request.TimeZone = &flags.timeZone
+				}
+				if stated("anchor-day") {
+					day := anchorDay(flags.anchorDay)
+					request.AnchorDay = &day
+				}
+				answer, err := admin.UpdateAccount(cmd.Context(), connect.NewRequest(request))
+				if err != nil {
+					return through.explain(err)
+				}
+				return through.changed(cmd, s, args[0], policystore.Changed, answer.Msg.PolicyVersion, answer.Msg.Change, asJSON)
+			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				change, err := stores.Policies.ChangeAccount(cmd.Context(), args[0], func(account *quota.Account) {
 					flags.change(cmd, account)
@@ -104,11 +144,12 @@ quotas begin afresh.`,
 				if err != nil {
 					return err
 				}
-				return showChange(cmd, s, stores, change, asJSON, false)
+				return showChange(cmd, s, place{"database", stores.Where}, change, asJSON, false)
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	flags.add(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
@@ -160,6 +201,7 @@ func newAccountListCommand(s streams) *cobra.Command {
 
 func newAccountRemoveCommand(s streams) *cobra.Command {
 	var asJSON bool
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove an account",
@@ -167,20 +209,40 @@ func newAccountRemoveCommand(s streams) *cobra.Command {
 still be refunded, and what it spent stays in the ledger.`,
 		Args: exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			const keysStay = "its API keys still exist: revoke them with `budgetd key revoke`"
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				answer, err := admin.RemoveAccount(cmd.Context(), connect.NewRequest(&budgetv1.RemoveAccountRequest{Name: args[0]}))
+				if err != nil {
+					return through.explain(err)
+				}
+				if err := through.changed(cmd, s, args[0], policystore.Removed, answer.Msg.PolicyVersion, nil, asJSON); err != nil {
+					return err
+				}
+				fmt.Fprintln(s.err, keysStay)
+				return nil
+			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				change, err := stores.Policies.Remove(cmd.Context(), policystore.KindAccount, args[0], operator())
 				if err != nil {
 					return err
 				}
-				if err := showChange(cmd, s, stores, change, asJSON, false); err != nil {
+				if err := showChange(cmd, s, place{"database", stores.Where}, change, asJSON, false); err != nil {
 					return err
 				}
-				fmt.Fprintln(s.err, "its API keys still exist: revoke them with `budgetd key revoke`")
+				fmt.Fprintln(s.err, keysStay)
 				return nil
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
+
+// anchorDay is a day as a message has it; one that is none stays none.
+func anchorDay(day int) int32 { return int32(min(max(day, -1), 32)) }

@@ -16,6 +16,7 @@ import (
 
 func newApplyCommand(s streams) *cobra.Command {
 	var dryRun, prune, asJSON bool
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "apply POLICY_FILE",
 		Short: "Put the plans, pools and accounts of a file into force",
@@ -25,12 +26,24 @@ file does not state stays, unless --prune is given. Running brokers follow
 within a second; counters keep what was used.`,
 		Example: `  budgetd apply plans.yaml --data ./budgetd-data
   budgetd apply plans.yaml --dry-run
-  cat plans.yaml | budgetd apply - --postgres postgres://budgetd@127.0.0.1/budgetd`,
+  cat plans.yaml | budgetd apply - --postgres postgres://budgetd@127.0.0.1/budgetd
+  budgetd apply plans.yaml --server https://budgetd.internal --key-file admin-key`,
 		Args: exactArgs("POLICY_FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			document, err := readPolicy(cmd, args[0])
+			document, text, err := readPolicy(cmd, args[0])
 			if err != nil {
 				return err
+			}
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				change, err := through.apply(cmd, admin, args[0], text, dryRun, prune)
+				if err != nil {
+					return err
+				}
+				return showChange(cmd, s, through.where(), change, asJSON, dryRun)
 			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				options := policystore.Options{By: operator(), Prune: prune}
@@ -42,11 +55,12 @@ within a second; counters keep what was used.`,
 				if err != nil {
 					return policyFault(args[0], err)
 				}
-				return showChange(cmd, s, stores, change, asJSON, dryRun)
+				return showChange(cmd, s, place{"database", stores.Where}, change, asJSON, dryRun)
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would change and change nothing")
 	cmd.Flags().BoolVar(&prune, "prune", false, "remove what the file does not state")
 	addJSONFlag(cmd, &asJSON)
@@ -62,12 +76,11 @@ func policyFault(path string, err error) error {
 	return &exit{code: config.ExitCode, err: fmt.Errorf("%s:\n%w", path, err)}
 }
 
-func readPolicy(cmd *cobra.Command, path string) (*policyfile.Document, error) {
-	fault := func(err error) (*policyfile.Document, error) {
-		return nil, &exit{code: config.ExitCode, err: err}
+// readPolicy returns what a file states, and its text.
+func readPolicy(cmd *cobra.Command, path string) (document *policyfile.Document, text string, err error) {
+	fault := func(err error) (*policyfile.Document, string, error) {
+		return nil, "", &exit{code: config.ExitCode, err: err}
 	}
-	var text string
-	var err error
 	if path == "-" {
 		path = "standard input"
 		text, err = readAll(cmd.InOrStdin(), path)
@@ -82,37 +95,46 @@ func readPolicy(cmd *cobra.Command, path string) (*policyfile.Document, error) {
 	if err != nil {
 		return fault(err)
 	}
-	document, err := policyfile.Parse([]byte(text))
-	if err != nil {
+	if document, err = policyfile.Parse([]byte(text)); err != nil {
 		return fault(fmt.Errorf("%s:\n%w", path, err))
 	}
-	return document, nil
+	return document, text, nil
 }
 
-// showChange prints what a change of the policy did, or would do.
-func showChange(cmd *cobra.Command, s streams, stores *app.Stores, change policystore.Change, asJSON, dryRun bool) error {
+// showChange prints what a change of the policy did, or would do, and where.
+func showChange(cmd *cobra.Command, s streams, where place, change policystore.Change, asJSON, dryRun bool) error {
 	if wantsJSON(cmd, asJSON, s.out) {
+		type field struct {
+			Path string `json:"path"`
+			Old  string `json:"old,omitempty"`
+			New  string `json:"new,omitempty"`
+		}
 		type object struct {
 			Kind   policystore.Kind   `json:"kind"`
 			Name   string             `json:"name"`
 			Action policystore.Action `json:"action"`
+			Fields []field            `json:"fields,omitempty"`
 		}
 		objects := []object{}
 		for _, o := range change.Objects {
-			objects = append(objects, object{o.Kind, o.Name, o.Action})
+			shown := object{Kind: o.Kind, Name: o.Name, Action: o.Action}
+			for _, f := range o.Fields {
+				shown.Fields = append(shown.Fields, field(f))
+			}
+			objects = append(objects, shown)
 		}
 		return json.NewEncoder(s.out).Encode(map[string]any{
-			"from": change.From, "version": change.Version, "dryRun": dryRun, "objects": objects, "database": stores.Where,
+			"from": change.From, "version": change.Version, "dryRun": dryRun, "objects": objects, where.kind: where.name,
 		})
 	}
 	fmt.Fprint(s.out, change.String())
 	switch {
 	case dryRun:
-		fmt.Fprintf(s.out, "nothing was changed in %s: dry run\n", stores.Where)
+		fmt.Fprintf(s.out, "nothing was changed in %s: dry run\n", where)
 	case change.Changes():
-		fmt.Fprintf(s.out, "policy version %d is in force in %s\n", change.Version, stores.Where)
+		fmt.Fprintf(s.out, "policy version %d is in force in %s\n", change.Version, where)
 	default:
-		fmt.Fprintf(s.out, "policy version %d in %s stays as it is\n", change.Version, stores.Where)
+		fmt.Fprintf(s.out, "policy version %d in %s stays as it is\n", change.Version, where)
 	}
 	return nil
 }

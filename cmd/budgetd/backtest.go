@@ -174,7 +174,7 @@ func backtestPlans(cmd *cobra.Command, paths []string, plan, account string, sou
 	}
 	plans := make([]backtest.Plan, len(paths))
 	for i, path := range paths {
-		document, err := readPolicy(cmd, path)
+		document, _, err := readPolicy(cmd, path)
 		if err != nil {
 			return nil, err
 		}

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
+	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/quota/policystore"
 )
 
@@ -32,6 +34,7 @@ func newKeyCreateCommand(s streams) *cobra.Command {
 		admin    bool
 		lifetime time.Duration
 		asJSON   bool
+		through  remote
 	)
 	cmd := &cobra.Command{
 		Use:   "create NAME",
@@ -40,7 +43,8 @@ func newKeyCreateCommand(s streams) *cobra.Command {
 stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
 		Example: `  budgetd key create chat-service --account acme
   budgetd key create ops --admin
-  budgetd key create trial --account acme --expires-in 720h`,
+  budgetd key create trial --account acme --expires-in 720h
+  budgetd key create chat-service --account acme --server https://budgetd.internal --key-file admin-key`,
 		Args: exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := auth.NewKey{Name: args[0], Role: auth.RoleCaller, Accounts: accounts, By: operator()}
@@ -58,29 +62,25 @@ stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
 				}
 				n.ExpiresAt = time.Now().Add(lifetime)
 			}
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				return through.createKey(cmd, s, admin, n, asJSON)
+			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				key, secret, err := stores.Keys.Create(cmd.Context(), n)
 				if err != nil {
 					return err
 				}
 				unknown := unknownAccounts(cmd.Context(), stores, key.Accounts)
-				for _, name := range unknown {
-					fmt.Fprintf(s.err, "budgetd: note: there is no account %q in %s; the key works once there is\n", name, stores.Where)
-				}
-				if wantsJSON(cmd, asJSON, s.out) {
-					answer := map[string]any{"id": key.ID, "key": secret.Reveal(), "accounts": key.Accounts, "role": key.Role, "database": stores.Where}
-					if len(unknown) > 0 {
-						answer["unknownAccounts"] = unknown
-					}
-					return json.NewEncoder(s.out).Encode(answer)
-				}
-				fmt.Fprintf(s.err, "This key of %s is shown once. Keep it where secrets are kept:\n", stores.Where)
-				fmt.Fprintln(s.out, secret.Reveal())
-				return nil
+				return showNewKey(cmd, s, newKey{id: key.ID, secret: secret.Reveal(), accounts: key.Accounts, role: key.Role, unknown: unknown, where: place{"database", stores.Where}}, asJSON)
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	cmd.Flags().StringArrayVar(&accounts, "account", nil, "an account that the key reaches; repeat for more")
 	cmd.Flags().BoolVar(&admin, "admin", false, "an admin key, which reaches everything")
 	cmd.Flags().DurationVar(&lifetime, "expires-in", 0, "how long the key works; for good if not given")
@@ -180,11 +180,24 @@ func printKeysJSON(s streams, keys []auth.Key) error {
 }
 
 func newKeyRevokeCommand(s streams) *cobra.Command {
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "revoke ID",
 		Short: "Revoke an API key; it stops working within a second",
 		Args:  exactArgs("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				answer, err := admin.RevokeKey(cmd.Context(), connect.NewRequest(&budgetv1.RevokeKeyRequest{Id: args[0]}))
+				if err != nil {
+					return through.explain(err)
+				}
+				fmt.Fprintf(s.out, "revoked %s (%s) by %s\n", answer.Msg.Key.Id, answer.Msg.Key.Name, through.where())
+				return nil
+			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				key, err := stores.Keys.Revoke(cmd.Context(), args[0], operator())
 				if err != nil {
@@ -196,5 +209,6 @@ func newKeyRevokeCommand(s streams) *cobra.Command {
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	return cmd
 }
