@@ -85,6 +85,35 @@ const (
 	HoldForecast  HoldRule = "forecast"   // what such calls were seen to use, within Tolerance
 )
 
+// Mode says whether a limit refuses.
+type Mode string
+
+// The modes of a limit. A policy keeps "" for ModeEnforce, which is the default.
+const (
+	ModeEnforce Mode = "enforce"
+	ModeShadow  Mode = "shadow" // it counts as if enforced, and refuses nobody
+	ModeOff     Mode = "off"    // as if there were no such limit; its counters go on without it
+)
+
+// Word is the mode as the plan language has it.
+func (m Mode) Word() string {
+	if m == "" {
+		return string(ModeEnforce)
+	}
+	return string(m)
+}
+
+// ParseMode reads a mode's word.
+func ParseMode(word string) (Mode, bool) {
+	switch mode := Mode(word); mode {
+	case ModeEnforce:
+		return "", true
+	case ModeShadow, ModeOff:
+		return mode, true
+	}
+	return "", false
+}
+
 // Rate is how fast a bucket refills, or what a window admits: Amount units every
 // Every.
 type Rate struct {
@@ -109,6 +138,8 @@ type Limit struct {
 	Per   []string            // labels that split the limit into counters, at most MaxPer; a policy keeps them sorted and without "account"
 	Match map[string][]string // label -> accepted values; all labels must match, any value may; a trailing * matches a prefix
 	Costs []CostRule          // weights by label, first match wins; empty: 1
+
+	Mode Mode
 
 	WhenDown DownRule
 	OnExpiry ExpiryRule

@@ -187,6 +187,9 @@ func (l Limit) complete() Limit {
 	if l.Kind.HasBurst() && l.Burst == 0 {
 		l.Burst = l.Rate.Amount
 	}
+	if l.Mode == ModeEnforce {
+		l.Mode = ""
+	}
 	if l.WhenDown == "" {
 		l.WhenDown = DownClosed
 	}

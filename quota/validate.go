@@ -150,6 +150,11 @@ func (l Limit) Validate() error {
 	l.validatePer(&f)
 	validateMatch(&f, "match", l.Match)
 	l.validateCosts(&f)
+	switch l.Mode {
+	case "", ModeEnforce, ModeShadow, ModeOff:
+	default:
+		f.add("mode", "%s is not a mode; write enforce, shadow or off", quoteShort(string(l.Mode)))
+	}
 	switch l.WhenDown {
 	case "", DownClosed, DownOpen:
 	default:

@@ -114,6 +114,10 @@ type Grant struct {
 	MaxOutput    quota.Tokens  // output tokens of each choice that are granted; 0 without a model call
 	Charged      quota.Amounts // Charge only
 	Now          time.Time     // the engine's clock when it decided; zero when it did not
+
+	// Shadow are the shadow limits that would have refused the call, in the order of
+	// the holds. In a replay, Remaining, RetryAt, ResetsAt and Now are zero.
+	Shadow []RefusedLimit
 }
 
 // HeldLimit is one hold as a caller sees it.
@@ -130,6 +134,7 @@ type HeldLimit struct {
 	// false (a degraded grant; a replay of a closed reservation).
 	Level      Level
 	LevelKnown bool
+	Shadow     bool // of a shadow limit: it counts and refuses nobody
 }
 
 // RefusedLimit is the strictest limit that refused.
@@ -192,8 +197,9 @@ type Story struct {
 	Degraded     bool
 	Holds        []HeldLimit
 	PriceVersion string
-	Receipt      *Receipt // how it was closed; nil while held
-	Posted       bool     // the ledger holds the closing
+	Receipt      *Receipt       // how it was closed; nil while held
+	Posted       bool           // the ledger holds the closing
+	Shadow       []RefusedLimit // as in a replayed Grant
 }
 
 // LimitStatus is one limit of an account as GetQuota shows it.
@@ -203,6 +209,7 @@ type LimitStatus struct {
 	Scope   string
 	Meter   quota.Meter
 	Kind    quota.Kind
+	Mode    quota.Mode
 	Max     quota.Amount // bucket capacity, slots, or the quota's amount
 	Level   Level
 	Rate    quota.Rate    // bucket

@@ -368,6 +368,7 @@ func (w *work) mint(b *Broker, at time.Time) error {
 		w.used.holdNothing(p.holds)
 	}
 	w.chooseOutput(b, at)
+	w.token.Shadowing = w.token.shadows() && !w.token.Degraded
 	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
 	w.token.Retention = b.config.Retention
 	for i := range p.holds {
@@ -414,9 +415,11 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			} else if !w.dryRun {
 				b.registry.granted(w.token.ID, w.raw, w.key, w.body, answer.ExpiresAt)
 			}
-			return Decision{Grant: w.grant(answer)}, nil
+			g := w.grant(answer)
+			b.metrics.shadowRefused(g.Shadow, w.dryRun)
+			return Decision{Grant: g}, nil
 		case Refused:
-			return Decision{Refusal: w.refusal(answer)}, nil
+			return Decision{Refusal: w.refusal(answer, answer.Refusal)}, nil
 		case Replayed:
 			return b.replay(w, answer)
 		case KeyReused:
@@ -426,6 +429,12 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 				return b.dryRunUnseeded(ctx, w, request, answer.Tickets)
 			}
 			if err := b.seeds.seed(ctx, &w.token, answer.Tickets); err != nil {
+				if left, shadowErr := w.leaveOutShadows(b, answer.Tickets); left || shadowErr != nil {
+					if shadowErr != nil {
+						return Decision{}, shadowErr
+					}
+					continue
+				}
 				return b.withoutEngine(ctx, w, err)
 			}
 		case Stale:
@@ -460,6 +469,12 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 		Now:          answer.Now,
 		MaxOutput:    w.token.maxOutput(),
 	}
+	for _, refusal := range answer.Shadow {
+		g.Shadow = append(g.Shadow, *w.refusal(answer, refusal))
+	}
+	if g.Shadow == nil {
+		g.Shadow = w.token.missedLimits()
+	}
 	if w.token.Charge {
 		g.State, g.Charged, g.ExpiresAt = StateSettled, w.token.Asked, time.Time{}
 	}
@@ -473,19 +488,19 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 // when they end nobody knows.
 const heldPace = time.Second
 
-func (w *work) refusal(answer ReserveAnswer) *RefusedLimit {
-	h := &w.token.Holds[answer.Refusal.Hold]
+func (w *work) refusal(answer ReserveAnswer, refusal Refusal) *RefusedLimit {
+	h := &w.token.Holds[refusal.Hold]
 	refused := &RefusedLimit{
-		Reason: answer.Refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
-		Asked: answer.Refusal.Asked, Remaining: answer.Refusal.Remaining, Max: h.Capacity(), Window: h.window(),
-		RetryAt: answer.Refusal.RetryAt, Now: answer.Now,
+		Reason: refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
+		Asked: refusal.Asked, Remaining: refusal.Remaining, Max: h.Capacity(), Window: h.window(),
+		RetryAt: refusal.RetryAt, Now: answer.Now,
 	}
 	byOutput := slices.ContainsFunc(w.slopes, func(s meterSlope) bool { return s.Meter == h.Meter })
 	if byOutput && w.least == nil && w.estimate.Unbounded != "" {
 		refused.Unbounded, refused.Output = w.estimate.Unbounded, w.estimate.Output.Ceiling
 	}
-	if answer.Refusal.Hold < len(answer.Levels) {
-		level := answer.Levels[answer.Refusal.Hold]
+	if refusal.Hold < len(answer.Levels) {
+		level := answer.Levels[refusal.Hold]
 		refused.ResetsAt = level.ResetsAt
 		if refused.Reason == QuotaExhausted && refused.Asked <= refused.Remaining+level.Held { // two amounts of 53 bits can't leave 64
 			refused.Reason, refused.Held = QuotaHeld, level.Held
@@ -520,6 +535,7 @@ func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
 		Holds:        token.shown(answer.Levels),
 		MaxOutput:    token.maxOutput(),
 	}
+	g.Shadow = token.missedLimits()
 	if o, err := decodeOutcome(answer.Record.Outcome); err == nil {
 		g.Released = o.Unused
 		if token.Charge {
@@ -534,7 +550,7 @@ func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
 	if err != nil || (record.State != StateHeld && !(w.token.Charge && record.State == StateSettled)) {
 		return Decision{}, false
 	}
-	if w.token.output() != nil {
+	if w.token.undecided() {
 		token, raw, err := openStored(record.Token, b.Keys)
 		if err != nil {
 			return Decision{}, false
@@ -562,7 +578,7 @@ func (b *Broker) withoutEngine(ctx context.Context, w *work, cause error) (Decis
 	if limit := w.plan.closedLimit(); limit != nil {
 		return Decision{}, &DownError{Limit: limit.Name, Err: cause}
 	}
-	if len(w.plan.limits) == 0 || w.dryRun || w.token.Charge {
+	if w.plan.enforced() == 0 || w.dryRun || w.token.Charge {
 		// Without a limit there is no rule that allows to go on blindly; a
 		// dry run has nothing to say; a charge must be kept to be answered.
 		return Decision{}, cause

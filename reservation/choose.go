@@ -168,7 +168,13 @@ func (t *reservationToken) maxOutput() quota.Tokens {
 // decide makes the token the one of what the engine chose.
 func (t *reservationToken) decide(d Decided) error {
 	o := t.output()
-	if o == nil || d.Tokens < o.Least || d.Tokens > o.Asked || len(d.Forecast) != len(t.Holds) {
+	if len(d.Forecast) != len(t.Holds) {
+		return errBadToken
+	}
+	if o == nil {
+		return t.miss(d)
+	}
+	if d.Tokens < o.Least || d.Tokens > o.Asked {
 		return errBadToken
 	}
 	for i, taken := range o.Taken(t.holds(), d) {
@@ -183,12 +189,12 @@ func (t *reservationToken) decide(d Decided) error {
 	}
 	t.Asked = asked
 	t.Output = &callOutput{Asked: o.Asked, Tokens: d.Tokens, Choices: t.Output.Choices}
-	return nil
+	return t.miss(d)
 }
 
 // decide takes over what the engine chose.
 func (w *work) decide(b *Broker, d Decided) error {
-	if w.token.output() == nil {
+	if !w.token.undecided() {
 		return nil
 	}
 	key, ok := b.Keys.ByID(tokenKeyID(w.raw))
@@ -225,7 +231,7 @@ func openStored(stored []byte, keys TokenKeys) (*reservationToken, []byte, error
 	return token, raw, err
 }
 
-func appendOutput(b []byte, o *callOutput) []byte {
+func appendOutput(b []byte, o *callOutput, undecided bool) []byte {
 	if o == nil {
 		return msgp.AppendBool(b, false)
 	}
@@ -234,6 +240,9 @@ func appendOutput(b []byte, o *callOutput) []byte {
 		b = msgp.AppendInt64(b, n)
 	}
 	c := o.Choice
+	if undecided {
+		b = msgp.AppendBool(b, c != nil)
+	}
 	if c == nil {
 		return b
 	}
@@ -253,12 +262,12 @@ func appendOutput(b []byte, o *callOutput) []byte {
 	return b
 }
 
-func (r *reader) output(undecided bool) *callOutput {
+func (r *reader) output(version byte, undecided bool) *callOutput {
 	if !r.boolean() {
 		return nil
 	}
 	o := &callOutput{Asked: r.integer(), Tokens: r.integer(), Choices: r.integer()}
-	if !undecided {
+	if !undecided || version > withoutShadow && !r.boolean() {
 		return o
 	}
 	c := &outputChoice{Least: r.integer(), Forecast: r.integer()}

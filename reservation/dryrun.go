@@ -54,12 +54,19 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 			level.Held += asked
 			continue
 		}
+		if h.Shadow {
+			if answer.Verdict == Granted {
+				w.token.Holds[ticket.Hold].leaveOut()
+				answer.Shadow = append(answer.Shadow, refusal)
+			}
+			continue
+		}
 		if answer.Verdict == Granted || refusal.Stricter(answer.Refusal) {
 			answer.Verdict, answer.Refusal = Refused, refusal
 		}
 	}
 	if answer.Verdict == Refused {
-		return Decision{Refusal: w.refusal(answer)}, nil
+		return Decision{Refusal: w.refusal(answer, answer.Refusal)}, nil
 	}
 	return Decision{Grant: w.grant(answer)}, nil
 }

@@ -36,6 +36,10 @@ type Hold struct {
 
 	OnExpiry quota.ExpiryRule
 
+	// Shadow: the limit refuses nobody. Where the hold does not fit and the call is
+	// granted, it is missed: it takes 0. Only a Reserve looks at it.
+	Shadow bool
+
 	// Risk is how much less than its maximum a hold by forecast takes, in the
 	// counter's open sum while the reservation is held: see [Output]. KindBucket
 	// only, 0 to MaxAmount less Amount. Only Restore takes it as given; a Reserve

@@ -19,6 +19,7 @@ type metrics struct {
 	duration  *prometheus.HistogramVec
 	refunds   *prometheus.CounterVec
 	renewals  *prometheus.CounterVec
+	shadows   *prometheus.CounterVec
 	amounts   *prometheus.CounterVec
 	closings  *prometheus.CounterVec
 
@@ -62,6 +63,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		refunds:         vector("refunds_total", "Answers to Refund, by result.", "result"),
 		renewals:        vector("renewals_total", "Answers to Renew, by result.", "result"),
 		amounts:         vector("amounts_total", "Amounts by what became of them (held, charged, given_back, overrun; credited, credit_cut by gateways) and meter; cost is in nano-USD.", "what", "meter"),
+		shadows:         vector("shadow_refusals_total", "Calls that were granted and that a shadow limit would have refused, by limit.", "limit"),
 		closings:        vector("swept_closings_total", "Closings that a sweep posted to the ledger, by kind.", "kind"),
 		expired:         counter("expired_total", "Reservations whose lease ended without a Refund."),
 		degraded:        counter("degraded_grants_total", "Grants by the limits' own rules while the engine did not answer."),
@@ -87,6 +89,16 @@ func (m *metrics) registered(registerer prometheus.Registerer, r *registry) {
 	promauto.With(registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "budgetd_reservation_registered_reservations", Help: "Open reservations that this broker would bring back if the engine lost its data.",
 	}, func() float64 { return float64(r.size()) })
+}
+
+// shadowRefused counts what shadow limits would have refused of a grant.
+func (m *metrics) shadowRefused(limits []RefusedLimit, dryRun bool) {
+	if dryRun {
+		return
+	}
+	for i := range limits {
+		m.shadows.WithLabelValues(m.limitNames.bounded(limits[i].Limit)).Inc()
+	}
 }
 
 // restored counts one reservation: "restored", "known" (the engine had it),

@@ -65,5 +65,6 @@ func (t *reservationToken) story(raw []byte) Story {
 	return Story{
 		Reservation: tokenText(raw), Account: t.Account, Labels: t.Labels, Minted: t.ID.Minted(),
 		Degraded: t.Degraded, Holds: t.shown(nil), PriceVersion: t.PriceVersion,
+		Shadow: t.missedLimits(),
 	}
 }

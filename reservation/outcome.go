@@ -17,7 +17,8 @@ type outcome struct {
 	Charged quota.Amounts  // per meter, weights not applied
 	Actual  []quota.Amount // per hold, weights applied
 	Pricing pricing
-	Asked   quota.Amounts // what the reservation held per meter, weights not applied; nil: not recorded
+	Asked   quota.Amounts   // what the reservation held per meter, weights not applied; nil: not recorded
+	Shadow  []ShadowRefusal // shadow limits that would have refused the call
 }
 
 // pricing is how a closing came to its cost: what a later correction of the
@@ -53,7 +54,8 @@ func (t *reservationToken) pricing(r report) pricing {
 }
 
 // The versions of the encoding. The first one had no pricing, the second one six
-// classes of tokens and nothing else, the third one did not say what was asked.
+// classes of tokens and nothing else, the third one did not say what was asked
+// nor which shadow limits would have refused.
 const (
 	outcomeWithoutPricing = 1
 	outcomeWithSixClasses = 2
@@ -75,7 +77,8 @@ func (o outcome) encode() []byte {
 	b = msgp.AppendBool(b, o.Pricing.Priced)
 	b = appendList(b, o.Pricing.Weights)
 	b = msgp.AppendBool(b, o.Asked != nil)
-	return appendAmounts(b, o.Asked)
+	b = appendAmounts(b, o.Asked)
+	return appendShadowRefusals(b, o.Shadow)
 }
 
 func appendList(b []byte, amounts []quota.Amount) []byte {
@@ -130,6 +133,7 @@ func decodeOutcome(b []byte) (outcome, error) {
 		} else if len(asked) > 0 && r.err == nil {
 			r.err = errBadOutcome
 		}
+		o.Shadow = r.shadowRefusals()
 	}
 	if r.err != nil || len(r.rest) != 0 {
 		return outcome{}, errBadOutcome

@@ -219,10 +219,11 @@ func (o *Output) Refused(i int, h *Hold, open quota.Amount) (asked, want quota.A
 }
 
 // Decided is the choice that an engine made: tokens granted, and which holds took
-// their forecast.
+// their forecast or were missed.
 type Decided struct {
 	Tokens   int64
 	Forecast []bool // one a hold
+	Missed   []bool // one a hold; nil when none is
 }
 
 // Taken is what each hold took.
@@ -243,15 +244,18 @@ func (o *Output) Taken(holds []Hold, d Decided) []Taken {
 const decidedDigits = 16
 
 // AppendTo returns the token with the decision behind it, as an engine keeps it:
-// the tokens in 16 decimal digits, one byte a hold, '1' for a forecast and '0'
-// else, and one byte with the length of all that.
+// the tokens in 16 decimal digits, one byte a hold, '1' for a forecast, '2' for a
+// hold that was missed and '0' else, and one byte with the length of all that.
 func (d Decided) AppendTo(token []byte) []byte {
 	b := make([]byte, 0, len(token)+decidedDigits+len(d.Forecast)+1)
 	b = fmt.Appendf(append(b, token...), "%0*d", decidedDigits, d.Tokens)
-	for _, forecast := range d.Forecast {
-		if forecast {
+	for i, forecast := range d.Forecast {
+		switch {
+		case d.missed(i):
+			b = append(b, '2')
+		case forecast:
 			b = append(b, '1')
-		} else {
+		default:
 			b = append(b, '0')
 		}
 	}
@@ -273,8 +277,17 @@ func SplitDecided(stored []byte) (token []byte, d Decided, ok bool) {
 	if d.Tokens, err = strconv.ParseInt(string(stored[at:at+decidedDigits]), 10, 64); err != nil || d.Tokens < 0 {
 		return nil, Decided{}, false
 	}
-	for _, c := range stored[at+decidedDigits : len(stored)-1] {
-		d.Forecast = append(d.Forecast, c == '1')
-	}
+	d.Mark(stored[at+decidedDigits : len(stored)-1])
 	return stored[:at], d, true
+}
+
+// Mark reads what AppendTo wrote of the holds, one byte each.
+func (d *Decided) Mark(marks []byte) {
+	d.Forecast = make([]bool, len(marks))
+	for i, c := range marks {
+		d.Forecast[i] = c == '1'
+		if c == '2' {
+			d.Miss(i, len(marks))
+		}
+	}
 }

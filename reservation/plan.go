@@ -38,7 +38,7 @@ func newPlan(policy *quota.Policy, account string, views []View, at time.Time, c
 			p.holds, p.limits = make([]plannedHold, 0, len(applied)), make([]*quota.Limit, 0, len(applied))
 		}
 		for _, a := range applied {
-			if charge && a.Limit.Kind == quota.KindSlots {
+			if charge && a.Limit.Kind == quota.KindSlots || a.Limit.Mode == quota.ModeOff {
 				continue
 			}
 			hold, err := viewedHold(policy, p.account, a, view, at)
@@ -95,6 +95,7 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 			Kind:     a.Limit.Kind,
 			Amount:   amount,
 			OnExpiry: a.Limit.OnExpiry,
+			Shadow:   a.Limit.Mode == quota.ModeShadow,
 		},
 		Name:  a.Limit.Name,
 		Meter: a.Limit.Meter,
@@ -118,11 +119,22 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 // does not answer, or nil when every limit is open.
 func (p plan) closedLimit() *quota.Limit {
 	for _, limit := range p.limits {
-		if limit.WhenDown != quota.DownOpen {
+		if limit.Mode != quota.ModeShadow && limit.WhenDown != quota.DownOpen {
 			return limit
 		}
 	}
 	return nil
+}
+
+// enforced counts the limits that may refuse.
+func (p plan) enforced() int {
+	n := 0
+	for _, limit := range p.limits {
+		if limit.Mode != quota.ModeShadow {
+			n++
+		}
+	}
+	return n
 }
 
 // Capacity is the most that a call could ever take from the hold's counter.
@@ -170,7 +182,7 @@ func (h *plannedHold) shown(level Level, known bool) HeldLimit {
 	}
 	return HeldLimit{
 		Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Amount: h.Amount,
-		Max: h.Capacity(), Window: h.window(), Views: h.Views, Level: level, LevelKnown: known,
+		Max: h.Capacity(), Window: h.window(), Views: h.Views, Level: level, LevelKnown: known, Shadow: h.Shadow,
 	}
 }
 

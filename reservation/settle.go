@@ -115,7 +115,7 @@ func (t *reservationToken) settle(reported report, unused bool) (outcome, error)
 	}
 	for i := range t.Holds {
 		h := &t.Holds[i]
-		if h.Kind == quota.KindSlots {
+		if h.Kind == quota.KindSlots || h.Missed {
 			continue
 		}
 		high, low := bits.Mul64(uint64(o.Charged[h.Meter]), uint64(h.Weight))
@@ -136,7 +136,8 @@ func (t *reservationToken) expired(actual []quota.Amount) outcome {
 	o := outcome{Charged: quota.Amounts{}, Actual: actual, Pricing: t.pricing(report{}), Asked: t.Asked}
 	for i := range t.Holds {
 		h := &t.Holds[i]
-		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots {
+		// A shadow limit changes nothing about what the account is charged.
+		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots && !h.Shadow {
 			o.Charged[h.Meter] = t.Asked[h.Meter]
 		}
 	}
@@ -162,6 +163,7 @@ func (o outcome) hash() Hash {
 
 // closing is the ledger's row for one end of the reservation.
 func (t *reservationToken) closing(rank ledger.Rank, body Hash, o outcome, late bool, closedAt time.Time) ledger.Closing {
+	o = t.withoutMissed(o)
 	c := ledger.Closing{
 		Account:      t.Account,
 		Reservation:  t.ID,

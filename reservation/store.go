@@ -65,10 +65,13 @@ type Store interface {
 	//  5. any hold that does not fit: Refused, and nothing is written. The
 	//     strictest refusal is reported: one that no waiting helps first, then
 	//     the latest RetryAt, then the first in the plan's order. With Output a
-	//     hold does not fit where it does not for Least tokens.
+	//     hold does not fit where it does not for Least tokens. A Shadow hold
+	//     never refuses.
 	//  6. else takes every hold, writes the record, and answers Granted. With
-	//     Output the largest number of tokens is granted at which all fit, and
-	//     the record's Token is what Decided.AppendTo makes of the one given.
+	//     Output the largest number of tokens is granted at which all fit but
+	//     Shadow holds, and those that do not fit then are missed: they take 0.
+	//     With Output or a Shadow hold the record's Token is what
+	//     Decided.AppendTo makes of the one given.
 	//
 	// With Settle the reservation is made and settled in the same step (a
 	// Charge): no lease, no slots; the record waits for the ledger at once.
@@ -193,8 +196,9 @@ type ReserveAnswer struct {
 	Now       time.Time
 	ExpiresAt time.Time // Granted
 	Levels    []Level   // Granted (after taking) and Refused (as they are), in the order of the holds
-	Decided   Decided   // Granted, with Output: what was chosen
+	Decided   Decided   // Granted, with Output or a Shadow hold: what was chosen
 	Refusal   Refusal   // Refused
+	Shadow    []Refusal // Granted: why each missed hold did not fit, in the order of the holds; with Output for the tokens granted
 	Tickets   []Ticket  // Unseeded
 	Record    Record    // Replayed
 	Reclaimed int       // reservations whose lease this call found ended

@@ -29,11 +29,12 @@ type TokenKeys interface {
 var errBadToken = errors.New("not a reservation id of this broker")
 
 const (
-	tokenVersion  = 5
+	tokenVersion  = 6
 	withoutOutput = 3 // the last version that knew nothing of the call's output
 	oldestToken   = 1 // still opened; its quotas are not soft
 	sixClasses    = 2 // the last version whose prices had six classes of tokens and nothing else
 	withoutRule   = 4 // the last version that had no RuleInput
+	withoutShadow = 5 // the last version that knew no shadow limits
 	tokenMACBytes = 16
 	tokenHeader   = 1 + 2 // version, key id
 
@@ -58,6 +59,9 @@ type plannedHold struct {
 	Weight quota.Amount
 	Views  ViewSet // as HeldLimit.Views; no part of the token
 	Soft   bool    // a quota that never refuses: Max is what callers see, and the engine's bound is its own
+
+	Missed bool         // a shadow hold that did not fit: it takes 0, and what the call used does not count in it
+	Wanted quota.Amount // Missed: what it would have taken
 }
 
 // engine is the hold as engines take it.
@@ -86,6 +90,7 @@ type reservationToken struct {
 	RuleInput    quota.Tokens // the estimate's: what a Refund with the provider's count has something to teach about; 0 for nothing
 	Holds        []plannedHold
 	Output       *callOutput // nil without a model call whose output is bounded
+	Shadowing    bool        // the engine has still to say which shadow holds are missed
 }
 
 func (t *reservationToken) holds() []Hold {
@@ -105,7 +110,7 @@ func (t *reservationToken) seal(keys TokenKeys) ([]byte, error) {
 func (t *reservationToken) sealWith(keyID uint16, key []byte) ([]byte, error) {
 	b := make([]byte, 0, 512)
 	version, longest := byte(tokenVersion), MaxTokenBytes
-	if t.output() != nil {
+	if t.undecided() {
 		// What the engine appends must fit too.
 		version, longest = version|tokenUndecided, MaxTokenBytes-decidedDigits-len(t.Holds)-1
 	}
@@ -130,8 +135,9 @@ func (t *reservationToken) sealWith(keyID uint16, key []byte) ([]byte, error) {
 	for i := range t.Holds {
 		b = appendHold(b, &t.Holds[i])
 	}
-	b = appendOutput(b, t.Output)
+	b = appendOutput(b, t.Output, t.undecided())
 	b = msgp.AppendInt64(b, int64(t.RuleInput))
+	b = appendShadows(b, t)
 	if len(b)+tokenMACBytes > longest {
 		return nil, &InvalidError{
 			Field:   "labels",
@@ -215,13 +221,18 @@ func readToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 		t.Holds[i] = r.hold(version)
 	}
 	if version > withoutOutput {
-		t.Output = r.output(undecided)
-	}
-	if undecided && (t.Output == nil || len(t.Output.Choice.Tolerances) != len(t.Holds)) {
-		return nil, errBadToken
+		t.Output = r.output(version, undecided)
 	}
 	if version > withoutRule {
 		t.RuleInput = quota.Tokens(r.integer())
+	}
+	if version > withoutShadow {
+		r.shadows(t)
+		t.Shadowing = undecided && t.shadows()
+	}
+	chooses := t.Output != nil && t.Output.Choice != nil
+	if undecided && !chooses && !t.Shadowing || chooses && len(t.Output.Choice.Tolerances) != len(t.Holds) {
+		return nil, errBadToken
 	}
 	if r.err != nil || len(r.rest) != 0 {
 		// Signed by us and yet unreadable: another version's encoding under

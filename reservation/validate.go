@@ -190,11 +190,13 @@ func (r *ReserveRequest) Validate() error {
 			return badRequest(fmt.Sprintf("holds[%d].risk", i), "the engine chooses it; state an output")
 		}
 	}
-	if r.Output == nil {
+	if !r.Decides() {
 		return nil
 	}
-	if err := r.Output.validate(r); err != nil {
-		return err
+	if r.Output != nil {
+		if err := r.Output.validate(r); err != nil {
+			return err
+		}
 	}
 	return checkSize("token", len(r.Token)+decidedDigits+len(r.Holds)+1, MaxTokenBytes)
 }

@@ -153,6 +153,10 @@ type Reservation struct {
 	// to the model. Less than was asked for only where MinOutputTokens was stated.
 	GrantedMaxOutputTokens int64
 
+	// ShadowRefusals are the shadow limits that would have refused the call if they
+	// were enforced.
+	ShadowRefusals []*budgetv1.Refusal
+
 	// LimitHeaders are RateLimit and RateLimit-Policy of the limit of which the
 	// least share is left. Empty: none is known.
 	LimitHeaders http.Header

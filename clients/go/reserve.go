@@ -144,7 +144,8 @@ func (c *Client) askForOne(ctx context.Context, request Request, within time.Dur
 	got.reservation = &Reservation{
 		ID: m.ReservationId, ExpiresAt: m.ExpiresAt.AsTime(), Holds: m.Holds, Degraded: m.Degraded,
 		Estimate: m.Estimate, GrantedMaxOutputTokens: m.GrantedMaxOutputTokens,
-		LimitHeaders: limitHeadersOf(response.Header()),
+		ShadowRefusals: m.ShadowRefusals,
+		LimitHeaders:   limitHeadersOf(response.Header()),
 	}
 	return got
 }

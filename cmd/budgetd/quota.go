@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -62,14 +63,19 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 	if m.LedgerAway {
 		fmt.Fprintln(s.err, "the broker's ledger does not answer; quotas are shown as far as its store knows them")
 	}
-	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "OF", "PER", "USED", "HELD", "LEFT", "RESETS")
+	t := newTable(s.out, "LIMIT", "SCOPE", "METER", "OF", "PER", "USED", "HELD", "LEFT", "RESETS", "MODE")
 	for _, limit := range m.Limits {
 		t.AppendRow([]any{
 			limit.Limit, limit.Scope, limit.Meter, showAmount(limit.Meter, limit.LimitAmount), showSpan(limit),
-			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), showInstant(limit.ResetsAt),
+			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), showInstant(limit.ResetsAt), showMode(limit.Mode),
 		})
 	}
 	t.Render()
+}
+
+// showMode prints a mode as policies have it.
+func showMode(mode budgetv1.LimitMode) string {
+	return strings.ToLower(strings.TrimPrefix(mode.String(), "LIMIT_MODE_"))
 }
 
 // showSpan prints over what a limit counts: "10000/min", "month".

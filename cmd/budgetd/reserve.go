@@ -161,6 +161,7 @@ func showReservation(s streams, m *budgetv1.ReserveResponse) {
 		fmt.Fprintln(s.err, "degraded: the broker's store did not answer; the limits' own rules let the call through")
 	}
 	showHolds(s, m.Holds)
+	showShadowRefusals(s, m.ShadowRefusals)
 }
 
 func showHolds(s streams, holds []*budgetv1.Hold) {
@@ -176,6 +177,13 @@ func showHolds(s streams, holds []*budgetv1.Hold) {
 		t.AppendRow([]any{h.Limit, h.Scope, h.Meter, showAmount(h.Meter, h.Amount), left})
 	}
 	t.Render()
+}
+
+// showShadowRefusals names the shadow limits that would have refused.
+func showShadowRefusals(s streams, refusals []*budgetv1.Refusal) {
+	for _, r := range refusals {
+		fmt.Fprintf(s.out, "shadow       limit %s would have refused: asked %s of %s\n", r.Limit, showAmount(r.Meter, r.Asked), showAmount(r.Meter, r.LimitAmount))
+	}
 }
 
 // readInput reads the file that a flag names, or standard input for -.

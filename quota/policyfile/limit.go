@@ -18,7 +18,7 @@ type wordList struct {
 }
 
 var (
-	commonWords = []string{"per", "match", "costs", "when_down", "on_expiry", "hold", "tolerance"}
+	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
 	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), ""}
@@ -80,6 +80,10 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 	limit.Meter = quota.Meter(text)
 	r.limitRule(&limit, e, fields, words, misplaced)
 	r.limitScope(&limit, fields, places)
+	if field, stated := fields["mode"]; stated {
+		word, _ := r.word(field, []string{string(quota.ModeEnforce), string(quota.ModeShadow), string(quota.ModeOff)}, nil)
+		limit.Mode, _ = quota.ParseMode(word)
+	}
 	if field, stated := fields["when_down"]; stated {
 		word, _ := r.word(field, []string{string(quota.DownClosed), string(quota.DownOpen)}, []string{"local"})
 		limit.WhenDown = quota.DownRule(word)

@@ -180,6 +180,9 @@ func flowLimit(limit quota.Limit, named bool) string {
 		}
 		fields.add("costs", "["+strings.Join(rules, ", ")+"]")
 	}
+	if limit.Mode != "" {
+		fields.add("mode", scalar(string(limit.Mode)))
+	}
 	if limit.WhenDown != "" {
 		fields.add("when_down", scalar(string(limit.WhenDown)))
 	}

@@ -84,10 +84,9 @@ var (
 	unbuiltAccountWords = map[string]string{
 		"top_ups": "state them as grants",
 		"parent":  "leave it out",
-		"mode":    "leave it out; every limit is enforced",
+		"mode":    "state the mode of each limit",
 	}
 	unbuiltLimitWords = map[string]string{
-		"mode":           "leave it out; the limit is enforced",
 		"keep_for":       "leave it out; calls of every priority share the limit",
 		"window":         "leave it out; state the rate over the window's span, and algorithm: fixed_window or sliding_window",
 		"grants":         "state them in an account",

@@ -192,7 +192,6 @@ func TestDesignExampleRefusedByName(t *testing.T) {
 	}
 	want := []string{
 		`line 6: plans.pro.limits[1].when_down: local is not supported by this version; write closed or open`,
-		`line 8: plans.pro.limits[3].mode: shadow is not supported by this version; leave it out; the limit is enforced`,
 		`line 13: pools.openai-org.keep_for: it is not supported by this version; leave it out; calls of every priority share the limit`,
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {

@@ -125,6 +125,9 @@ func limitFields(prefix string, l quota.Limit) []field {
 	for i, rule := range l.Costs {
 		fields = append(fields, field{fmt.Sprintf("costs[%d]", i), fmt.Sprintf("%s weighs %d", writeMatch(rule.Match), rule.Weight)})
 	}
+	if l.Mode != "" {
+		fields = append(fields, field{"mode", string(l.Mode)})
+	}
 	fields = append(fields, field{"when_down", string(l.WhenDown)}, field{"on_expiry", string(l.OnExpiry)})
 	if l.Hold == quota.HoldForecast {
 		fields = append(fields, field{"hold", string(l.Hold)}, field{"tolerance", quota.FormatAmount(l.Meter, l.Tolerance)})

@@ -88,6 +88,7 @@ type storedLimit struct {
 	Per       []string            `json:"per,omitempty"`
 	Match     map[string][]string `json:"match,omitempty"`
 	Costs     []storedCost        `json:"costs,omitempty"`
+	Mode      quota.Mode          `json:"mode,omitempty"` // "" for enforce
 	WhenDown  quota.DownRule      `json:"when_down"`
 	OnExpiry  quota.ExpiryRule    `json:"on_expiry"`
 	Hold      quota.HoldRule      `json:"hold,omitempty"`
@@ -209,7 +210,7 @@ func encodeLimits(limits []quota.Limit) []storedLimit {
 func encodeLimit(l quota.Limit) storedLimit {
 	stored := storedLimit{
 		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, FirstUse: l.FirstUse, Max: l.Max, Period: l.Period,
-		Per: l.Per, Match: l.Match, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Hold: l.Hold, Tolerance: l.Tolerance, Soft: l.Soft, AlertAt: l.AlertAt,
+		Per: l.Per, Match: l.Match, Mode: l.Mode, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Hold: l.Hold, Tolerance: l.Tolerance, Soft: l.Soft, AlertAt: l.AlertAt,
 	}
 	if l.Rate != (quota.Rate{}) {
 		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
@@ -331,7 +332,7 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 	}
 	limit := quota.Limit{
 		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, FirstUse: s.FirstUse, Max: s.Max, Period: s.Period,
-		Per: s.Per, Match: s.Match, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Hold: s.Hold, Tolerance: s.Tolerance, Soft: s.Soft, AlertAt: s.AlertAt,
+		Per: s.Per, Match: s.Match, Mode: s.Mode, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Hold: s.Hold, Tolerance: s.Tolerance, Soft: s.Soft, AlertAt: s.AlertAt,
 	}
 	if s.Rate != nil {
 		const most = int64(quota.MaxEvery / time.Microsecond)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/quota"
@@ -64,23 +65,27 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		s.giveTickets(q, answer, now)
 		return nil
 	}
+	choice := q
 	if q.Output != nil {
 		answer.Decided.Tokens = q.Output.Asked
 		for i := range q.Holds {
+			if q.Holds[i].Shadow {
+				continue
+			}
 			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].remaining, looks[i].risk))
 		}
 		if answer.Decided.Tokens >= q.Output.Least {
 			decided := *q
-			decided.Holds = s.decide(q, answer.Decided.Tokens, looks)
+			decided.Holds = held(q, answer.Decided.Tokens, looks)
 			for i := range decided.Holds {
 				answer.Decided.Forecast = append(answer.Decided.Forecast, decided.Holds[i].Risk > 0)
 			}
-			decided.Token, decided.Output = answer.Decided.AppendTo(q.Token), nil
+			decided.Output = nil
 			q = &decided
 		}
 	}
 	for i := range q.Holds {
-		if q.Holds[i].Kind == quota.KindSlots && q.Settle != nil {
+		if q.Holds[i].Kind == quota.KindSlots && q.Settle != nil || q.Holds[i].Shadow {
 			continue
 		}
 		refusal := looks[i].refusal(i, q, now)
@@ -94,6 +99,9 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			answer.Levels = append(answer.Levels, looks[i].level(&q.Holds[i], now))
 		}
 		return nil
+	}
+	if choice.Decides() {
+		q = decide(choice, q, answer, looks, now)
 	}
 	expires := now
 	if q.Settle == nil {
@@ -114,8 +122,33 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 	return nil
 }
 
-// decide returns the holds as they are taken for so many output tokens, which fit.
-func (s *Store) decide(q *reservation.ReserveRequest, tokens int64, looks []look) []reservation.Hold {
+// decide leaves out the shadow holds that do not fit what is granted, and returns
+// the request with the token of what was decided. choice is the request as asked,
+// q with the holds for what is granted.
+func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer, looks []look, now int64) *reservation.ReserveRequest {
+	decided := *q
+	decided.Holds = slices.Clone(q.Holds)
+	if answer.Decided.Forecast == nil {
+		answer.Decided.Forecast = make([]bool, len(q.Holds))
+	}
+	granting := choice.Granting(answer.Decided)
+	for i := range decided.Holds {
+		h := &decided.Holds[i]
+		if !h.Shadow || h.Kind == quota.KindSlots && q.Settle != nil {
+			continue
+		}
+		if refusal := looks[i].refusal(i, granting, now); refusal.Reason != 0 {
+			answer.Shadow = append(answer.Shadow, refusal)
+			answer.Decided.Miss(i, len(q.Holds))
+			h.Amount, h.Risk = 0, 0
+		}
+	}
+	decided.Token = answer.Decided.AppendTo(q.Token)
+	return &decided
+}
+
+// held returns the holds as they are taken for so many output tokens, which fit.
+func held(q *reservation.ReserveRequest, tokens int64, looks []look) []reservation.Hold {
 	holds := make([]reservation.Hold, len(q.Holds))
 	for i := range q.Holds {
 		holds[i] = q.Holds[i]

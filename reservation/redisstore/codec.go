@@ -199,10 +199,28 @@ func packOutput(o *reservation.Output, most int64, taken []bool) []byte {
 // decided reads what a Reserve with an Output chose.
 func (r *reply) decided() reservation.Decided {
 	d := reservation.Decided{Tokens: r.int()}
-	for _, c := range r.bytes() {
-		d.Forecast = append(d.Forecast, c == '1')
-	}
+	d.Mark(r.bytes())
 	return d
+}
+
+// packShadows says for each hold whether it is that of a shadow limit ('1'), one
+// that a pool elsewhere has missed ('2'), or neither ('0'); "" without shadow holds.
+func packShadows(r *reservation.ReserveRequest, missed []bool) []byte {
+	if !r.Shadows() {
+		return nil
+	}
+	marks := make([]byte, len(r.Holds))
+	for i := range r.Holds {
+		switch {
+		case i < len(missed) && missed[i]:
+			marks[i] = '2'
+		case r.Holds[i].Shadow:
+			marks[i] = '1'
+		default:
+			marks[i] = '0'
+		}
+	}
+	return marks
 }
 
 // reply reads a script's packed answer. After a fault every read gives zero

@@ -120,10 +120,36 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (
 // helps first, then the latest RetryAt, then the first in the plan's order.
 func strictest(r *reservation.ReserveRequest, states []counterState, now int64) (worst reservation.Refusal, any bool) {
 	for i := range r.Holds {
+		if r.Holds[i].Shadow {
+			continue
+		}
 		refusal, fits := states[i].refusal(i, r, now)
 		if !fits && (!any || refusal.Stricter(worst)) {
 			worst, any = refusal, true
 		}
 	}
 	return worst, any
+}
+
+// shadowRefusals says why each missed hold did not fit. Its counter is as it was:
+// the states afterwards tell.
+func shadowRefusals(r *reservation.ReserveRequest, d reservation.Decided, states []counterState, now int64) []reservation.Refusal {
+	if d.Missed == nil {
+		return nil
+	}
+	var refusals []reservation.Refusal
+	granting := r.Granting(d)
+	for i, missed := range d.Missed {
+		if !missed {
+			continue
+		}
+		refusal, fits := states[i].refusal(i, granting, now)
+		if fits {
+			// A pool elsewhere was asked for more than was granted in the end.
+			level := states[i].show(&r.Holds[i], now)
+			refusal = reservation.Refusal{Hold: i, Reason: reservation.RateLimited, Asked: r.Holds[i].Amount, Remaining: level.Remaining, RetryAt: instant(now)}
+		}
+		refusals = append(refusals, refusal)
+	}
+	return refusals
 }

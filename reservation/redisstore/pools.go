@@ -107,7 +107,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	taken := 0 // legs that hold now
 	found := make([][]counterState, len(legs))
 	chosen := wholeChoice(r.Output)
-	chosen.taken = make([]bool, len(r.Holds))
+	chosen.taken, chosen.missed = make([]bool, len(r.Holds)), make([]bool, len(r.Holds))
 	for i := range legs {
 		legMode := mode
 		if refusedLeg {
@@ -125,6 +125,9 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 		case reservation.Granted:
 			if legMode == commit {
 				taken = i + 1
+			}
+			for j, missed := range answer.Decided.Missed {
+				chosen.missed[legs[i].index[j]] = missed
 			}
 			if r.Output != nil {
 				chosen.most = answer.Decided.Tokens
@@ -173,9 +176,13 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 		legs[i].spread(found[i], states, now)
 	}
 	answer.Levels = showAll(r.Holds, states, now)
+	answer.Shadow = nil
+	if answer.Verdict == reservation.Granted {
+		answer.Shadow = shadowRefusals(r, answer.Decided, states, now)
+	}
 	switch {
 	case refusedLeg || answer.Verdict == reservation.Refused:
-		answer.Verdict, answer.ExpiresAt = reservation.Refused, time.Time{}
+		answer.Verdict, answer.ExpiresAt, answer.Shadow = reservation.Refused, time.Time{}, nil
 		refusal, any := strictest(r, states, now)
 		if !any {
 			// The pool was refused for what was given back meanwhile.
@@ -185,7 +192,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	case r.Settle != nil && mode == commit:
 		actual := make([]quota.Amount, len(r.Holds))
 		for i, h := range r.Holds {
-			if h.Kind != quota.KindSlots {
+			if h.Kind != quota.KindSlots && (answer.Decided.Missed == nil || !answer.Decided.Missed[i]) {
 				actual[i] = h.Amount
 			}
 		}

@@ -38,9 +38,10 @@ func (s *Store) Reserve(ctx context.Context, r reservation.ReserveRequest) (rese
 // choice is what is settled of an Output, and of where the script runs, before it
 // chooses.
 type choice struct {
-	leg   bool   // a pool's own key space on a Cluster
-	most  int64  // tokens that may be granted
-	taken []bool // for each hold: a pool elsewhere took its forecast
+	leg    bool   // a pool's own key space on a Cluster
+	most   int64  // tokens that may be granted
+	taken  []bool // for each hold: a pool elsewhere took its forecast
+	missed []bool // likewise: a shadow hold of a pool elsewhere was missed; nil for none
 }
 
 // wholeChoice leaves all of it to the account's script.
@@ -80,6 +81,7 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	}
 	a.bytes(plan)
 	a.bytes(packOutput(r.Output, c.most, c.taken))
+	a.bytes(packShadows(r, c.missed))
 	return keys, a
 }
 
@@ -99,8 +101,9 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		answer.ExpiresAt = instant(out.int())
 		states = out.levels(r.Holds)
 		answer.Levels = showAll(r.Holds, states, now)
-		if r.Output != nil {
+		if r.Decides() {
 			answer.Decided = out.decided()
+			answer.Shadow = shadowRefusals(r, answer.Decided, states, now)
 		}
 	case reservation.Replayed:
 		answer.Record = out.record()

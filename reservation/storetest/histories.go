@@ -53,6 +53,7 @@ type world struct {
 	lossy    bool // data is lost, incarnations change
 
 	algorithms bool // GCRA and windows beside one bucket
+	shadows    bool // limits of every kind go into shadow and back
 }
 
 var worlds = map[string]world{
@@ -63,6 +64,8 @@ var worlds = map[string]world{
 	"Everything":     {changing: true, pools: true, lossy: true},
 	"Algorithms":     {algorithms: true},
 	"All algorithms": {algorithms: true, changing: true, pools: true, lossy: true},
+	"Shadows":        {shadows: true, algorithms: true},
+	"All shadows":    {shadows: true, algorithms: true, changing: true, pools: true, lossy: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -187,6 +190,12 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 	}
 	if w.changing {
 		actions["change"], actions["change more"] = h.changeLimit, h.changeLimit
+	}
+	if w.shadows {
+		actions["shadow"], actions["shadow more"] = h.switchShadow, h.switchShadow
+		for i := range h.limits {
+			h.limits[i].Shadow = i%3 == 0
+		}
 	}
 	if w.lossy {
 		actions["disaster"] = h.disaster
@@ -336,11 +345,11 @@ func (h *historyState) chooseOutput(t *rapid.T, q *reservation.ReserveRequest) {
 
 // note keeps what was granted of a plan that the engine chose.
 func (h *historyState) note(q reservation.ReserveRequest, answer reservation.ReserveAnswer) {
-	if q.Output == nil || answer.Verdict != reservation.Granted || q.DryRun {
+	if !q.Decides() || answer.Verdict != reservation.Granted || q.DryRun {
 		return
 	}
 	holds := slices.Clone(q.Holds)
-	for i, taken := range q.Output.Taken(q.Holds, answer.Decided) {
+	for i, taken := range q.Taken(answer.Decided) {
 		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
 	}
 	h.taken[q.ID] = holds

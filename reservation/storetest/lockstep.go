@@ -83,6 +83,7 @@ func (l *lockstep) Reserve(ctx context.Context, q reservation.ReserveRequest) (r
 		d.levels(want.Now, q.Holds, got.Levels, want.Levels)
 		d.check(got.Decided.Tokens == want.Decided.Tokens, "tokens granted", got.Decided.Tokens, want.Decided.Tokens)
 		d.check(slices.Equal(got.Decided.Forecast, want.Decided.Forecast), "forecasts", got.Decided.Forecast, want.Decided.Forecast)
+		d.shadows(got, want)
 	case reservation.Refused:
 		d.check(got.Refusal.Asked == want.Refusal.Asked, "refused asked", got.Refusal.Asked, want.Refusal.Asked)
 		d.check(got.Refusal.Hold == want.Refusal.Hold, "refused hold", got.Refusal.Hold, want.Refusal.Hold)

@@ -551,15 +551,16 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	if answer.Verdict == reservation.Unseeded {
 		return answer, nil
 	}
-	decided := false
+	decided, shadowing := false, q
 	if q.Output != nil {
 		var holds []reservation.Hold
 		if holds, answer.Decided, decided = m.decide(&q); decided {
-			q.Holds, q.Token = holds, answer.Decided.AppendTo(q.Token)
+			shadowing.Output = outputFor(q.Output, answer.Decided.Tokens)
+			q.Holds = holds
 		}
 	}
 	for i, h := range q.Holds {
-		if h.Kind == quota.KindSlots && q.Settle != nil {
+		if h.Kind == quota.KindSlots && q.Settle != nil || h.Shadow {
 			continue
 		}
 		refusal, fits := m.refusal(q.Account, i, h)
@@ -573,6 +574,11 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	if answer.Verdict == reservation.Refused {
 		answer.Levels = m.levels(q.Account, q.Holds)
 		return answer, nil
+	}
+
+	if q.Decides() {
+		q.Holds = m.missShadows(&shadowing, q.Holds, &answer)
+		q.Token = answer.Decided.AppendTo(q.Token)
 	}
 
 	before := *m

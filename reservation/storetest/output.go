@@ -56,6 +56,9 @@ func (m *Model) tolerated(q *reservation.ReserveRequest, i int, risk quota.Amoun
 // fits says that every hold does.
 func (m *Model) fits(account string, holds []reservation.Hold) bool {
 	for i, h := range holds {
+		if h.Shadow {
+			continue
+		}
 		if _, ok := m.refusal(account, i, h); !ok {
 			return false
 		}

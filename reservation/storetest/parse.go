@@ -20,6 +20,7 @@ import (
 //	limit NAME fixed|first_use|counter|log RATE [charge] [pool=P]    windows
 //	limit NAME slots MAX [charge] [pool=P]
 //	limit NAME quota MAX day|week|month|year [charge]
+//	                                         or shadow beside charge: a shadow limit
 //	                                         again with the same NAME: the limit changes
 //	+1.5s   at 3.5s   at 2026-12-01T00:00:00Z   back 2s
 //	                                         time passes; "at" counts from the start; 1d is 24h
@@ -52,6 +53,8 @@ import (
 // Expected are a verdict, flags and NAME=VALUE, all of which must hold:
 //
 //	reserve   granted replayed key_reused closed stale unseeded refused
+//	          missed= (shadow limits, in order, joined by commas) and of the first of them
+//	          missed.REASON missed.asked= missed.retry=
 //	          expires= retry= reason (a flag: rate_limited ...) limit= remaining=
 //	          reclaimed= LIMIT.remaining= LIMIT.resets= LIMIT.used= LIMIT.held=
 //	          LIMIT.unposted= LIMIT.ticket= (which of those given); replayed: as lookup
@@ -274,6 +277,8 @@ func (st *step) parseLimit(words []string) error {
 			l.hold.Pool = pool
 		} else if word == "charge" {
 			l.hold.OnExpiry = quota.ExpiryCharge
+		} else if word == "shadow" {
+			l.hold.Shadow = true
 		} else {
 			plain = append(plain, word)
 		}

@@ -99,7 +99,16 @@ type player struct {
 // plan is a request under the name of its reservation.
 type plan struct {
 	reservation.ReserveRequest
-	names []string // of the holds, as written
+	names []string           // of the holds, as written
+	held  []reservation.Hold // what was granted of a plan of which the engine decides something; else nil
+}
+
+// holds are those that the reservation's broker knows.
+func (made *plan) holds() []reservation.Hold {
+	if made.held != nil {
+		return made.held
+	}
+	return made.Holds
 }
 
 type givenTicket struct {
@@ -404,6 +413,13 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 	case reservation.Granted:
 		got.levels(made.names, answer.Levels, now)
 		got.span("expires", answer.ExpiresAt, now)
+		got.missed(made.names, answer, now)
+		if q.Decides() && !q.DryRun {
+			made.held = slices.Clone(q.Holds)
+			for i, taken := range q.Taken(answer.Decided) {
+				made.held[i].Amount, made.held[i].Risk = taken.Amount, taken.Risk
+			}
+		}
 	case reservation.Refused:
 		got.levels(made.names, answer.Levels, now)
 		got[nameIn(reasonNames, answer.Refusal.Reason)] = true
@@ -467,7 +483,7 @@ func (p *player) refund(ctx context.Context, st step, id string, got facts) erro
 		return err
 	}
 	if st.opts["orphan"] != "" {
-		q.Holds = made.Holds
+		q.Holds = made.holds()
 	}
 	answer, err := p.Refund(ctx, q)
 	if err != nil {
@@ -533,7 +549,7 @@ func (p *player) confirm(ctx context.Context, st step, id string, got facts) err
 		q.Usage = append(q.Usage, u)
 	}
 	if st.opts["orphan"] != "" {
-		q.Holds = made.Holds
+		q.Holds = made.holds()
 	}
 	verdict, err := p.Confirm(ctx, q)
 	if err != nil {
@@ -570,7 +586,7 @@ func (p *player) restore(ctx context.Context, st step, id string, got facts) err
 		return err
 	}
 	q := reservation.RestoreRequest{
-		Account: made.Account, ID: made.ID, Holds: made.Holds, ExpiresAt: made.ID.Minted().Add(made.Lease),
+		Account: made.Account, ID: made.ID, Holds: made.holds(), ExpiresAt: made.ID.Minted().Add(made.Lease),
 		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token,
 	}
 	if word, stated := st.opts["lease"]; stated {

@@ -1145,6 +1145,41 @@ var mutants = []mutant{
 		}
 	}},
 	{"the decision and the taking are two steps", false, func(f *faulty) { f.unlocked = true }},
+	{"a shadow limit refuses", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			for i := range q.Holds {
+				q.Holds[i].Shadow = false
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
+	{"a shadow limit counts nothing", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			for i := range q.Holds {
+				if q.Holds[i].Shadow {
+					q.Holds[i].Amount = 0
+				}
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
+	{"a missed hold is taken all the same", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		for i := range a.Decided.Missed {
+			if h := q.Holds[i]; a.Decided.Missed[i] && h.Kind == quota.KindBucket && !q.DryRun {
+				m.change(nameOf(q.Account, h.Counter), h.Bucket, 1)
+			}
+		}
+	})},
+	{"what a shadow limit would have refused is not said", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		a.Shadow = nil
+	})},
+	{"a refusal counts in shadow limits", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		for _, h := range q.Holds {
+			if a.Verdict == reservation.Refused && h.Shadow && h.Kind == quota.KindBucket && !q.DryRun {
+				m.change(nameOf(q.Account, h.Counter), h.Bucket, h.Amount)
+			}
+		}
+	})},
 }
 
 // caught returns what finds the mutant: the name of the first scenario and of

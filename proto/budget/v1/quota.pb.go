@@ -22,6 +22,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LimitMode says whether a limit refuses.
+type LimitMode int32
+
+const (
+	// Never sent.
+	LimitMode_LIMIT_MODE_UNSPECIFIED LimitMode = 0
+	// It refuses what does not fit.
+	LimitMode_LIMIT_MODE_ENFORCE LimitMode = 1
+	// It counts as if it were enforced and refuses nobody: answers say what it
+	// would have refused.
+	LimitMode_LIMIT_MODE_SHADOW LimitMode = 2
+	// It neither refuses nor counts.
+	LimitMode_LIMIT_MODE_OFF LimitMode = 3
+)
+
+// Enum value maps for LimitMode.
+var (
+	LimitMode_name = map[int32]string{
+		0: "LIMIT_MODE_UNSPECIFIED",
+		1: "LIMIT_MODE_ENFORCE",
+		2: "LIMIT_MODE_SHADOW",
+		3: "LIMIT_MODE_OFF",
+	}
+	LimitMode_value = map[string]int32{
+		"LIMIT_MODE_UNSPECIFIED": 0,
+		"LIMIT_MODE_ENFORCE":     1,
+		"LIMIT_MODE_SHADOW":      2,
+		"LIMIT_MODE_OFF":         3,
+	}
+)
+
+func (x LimitMode) Enum() *LimitMode {
+	p := new(LimitMode)
+	*p = x
+	return p
+}
+
+func (x LimitMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LimitMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_budget_v1_quota_proto_enumTypes[0].Descriptor()
+}
+
+func (LimitMode) Type() protoreflect.EnumType {
+	return &file_budget_v1_quota_proto_enumTypes[0]
+}
+
+func (x LimitMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LimitMode.Descriptor instead.
+func (LimitMode) EnumDescriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{0}
+}
+
 // LimitKind is the rule of a limit.
 type LimitKind int32
 
@@ -79,11 +137,11 @@ func (x LimitKind) String() string {
 }
 
 func (LimitKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_budget_v1_quota_proto_enumTypes[0].Descriptor()
+	return file_budget_v1_quota_proto_enumTypes[1].Descriptor()
 }
 
 func (LimitKind) Type() protoreflect.EnumType {
-	return &file_budget_v1_quota_proto_enumTypes[0]
+	return &file_budget_v1_quota_proto_enumTypes[1]
 }
 
 func (x LimitKind) Number() protoreflect.EnumNumber {
@@ -92,7 +150,7 @@ func (x LimitKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LimitKind.Descriptor instead.
 func (LimitKind) EnumDescriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{0}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{1}
 }
 
 // GetQuotaRequest asks for the state of the limits that a call would meet.
@@ -373,7 +431,9 @@ type LimitStatus struct {
 	Granted int64 `protobuf:"varint,18,opt,name=granted,proto3" json:"granted,omitempty"`
 	// The thresholds of a quota that were reached in this period, by percent.
 	// Empty: none, or the limit is not a quota.
-	Alerts        []*RaisedAlert `protobuf:"bytes,19,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	Alerts []*RaisedAlert `protobuf:"bytes,19,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	// Whether the limit refuses.
+	Mode          LimitMode `protobuf:"varint,25,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,6 +601,13 @@ func (x *LimitStatus) GetAlerts() []*RaisedAlert {
 	return nil
 }
 
+func (x *LimitStatus) GetMode() LimitMode {
+	if x != nil {
+		return x.Mode
+	}
+	return LimitMode_LIMIT_MODE_UNSPECIFIED
+}
+
 // RaisedAlert is a threshold of a quota that was reached.
 type RaisedAlert struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -621,7 +688,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xe5\x04\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\x8f\x05\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -642,10 +709,16 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\bunposted\x18\x10 \x01(\x03R\bunposted\x12\x12\n" +
 	"\x04soft\x18\x11 \x01(\bR\x04soft\x12\x18\n" +
 	"\agranted\x18\x12 \x01(\x03R\agranted\x12.\n" +
-	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\"`\n" +
+	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\x12(\n" +
+	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\"`\n" +
 	"\vRaisedAlert\x12\x18\n" +
 	"\apercent\x18\x01 \x01(\x05R\apercent\x127\n" +
-	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*\xd7\x01\n" +
+	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*j\n" +
+	"\tLimitMode\x12\x1a\n" +
+	"\x16LIMIT_MODE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12LIMIT_MODE_ENFORCE\x10\x01\x12\x15\n" +
+	"\x11LIMIT_MODE_SHADOW\x10\x02\x12\x12\n" +
+	"\x0eLIMIT_MODE_OFF\x10\x03*\xd7\x01\n" +
 	"\tLimitKind\x12\x1a\n" +
 	"\x16LIMIT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIMIT_KIND_BUCKET\x10\x01\x12\x14\n" +
@@ -668,36 +741,38 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 	return file_budget_v1_quota_proto_rawDescData
 }
 
-var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_budget_v1_quota_proto_goTypes = []any{
-	(LimitKind)(0),                // 0: budget.v1.LimitKind
-	(*GetQuotaRequest)(nil),       // 1: budget.v1.GetQuotaRequest
-	(*GetQuotaResponse)(nil),      // 2: budget.v1.GetQuotaResponse
-	(*CalendarPeriod)(nil),        // 3: budget.v1.CalendarPeriod
-	(*LimitStatus)(nil),           // 4: budget.v1.LimitStatus
-	(*RaisedAlert)(nil),           // 5: budget.v1.RaisedAlert
-	nil,                           // 6: budget.v1.GetQuotaRequest.LabelsEntry
-	nil,                           // 7: budget.v1.GetQuotaResponse.TotalsEntry
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(LimitMode)(0),                // 0: budget.v1.LimitMode
+	(LimitKind)(0),                // 1: budget.v1.LimitKind
+	(*GetQuotaRequest)(nil),       // 2: budget.v1.GetQuotaRequest
+	(*GetQuotaResponse)(nil),      // 3: budget.v1.GetQuotaResponse
+	(*CalendarPeriod)(nil),        // 4: budget.v1.CalendarPeriod
+	(*LimitStatus)(nil),           // 5: budget.v1.LimitStatus
+	(*RaisedAlert)(nil),           // 6: budget.v1.RaisedAlert
+	nil,                           // 7: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 8: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	6,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
-	4,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	7,  // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
-	3,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
-	8,  // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
-	8,  // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
-	0,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	8,  // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	8,  // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	5,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
-	8,  // 10: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	5,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
+	8,  // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	4,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
+	9,  // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	9,  // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	1,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
+	9,  // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	9,  // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	6,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
+	0,  // 10: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
+	9,  // 11: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -710,7 +785,7 @@ func file_budget_v1_quota_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,

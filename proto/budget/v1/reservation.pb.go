@@ -309,8 +309,12 @@ type ReserveResponse struct {
 	// perhaps they are misspelt. What is stated in them is in the ledger all the
 	// same. Empty: each has a limit, or the grant is degraded.
 	UnlimitedMeters []string `protobuf:"bytes,10,rep,name=unlimited_meters,json=unlimitedMeters,proto3" json:"unlimited_meters,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The shadow limits that would have refused this call if they were enforced,
+	// in the order of holds. Nothing was taken of them. A replayed grant repeats
+	// them without remaining, retry_at, retryable and resets_at. Empty: none.
+	ShadowRefusals []*Refusal `protobuf:"bytes,12,rep,name=shadow_refusals,json=shadowRefusals,proto3" json:"shadow_refusals,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReserveResponse) Reset() {
@@ -413,6 +417,13 @@ func (x *ReserveResponse) GetUnlimitedMeters() []string {
 	return nil
 }
 
+func (x *ReserveResponse) GetShadowRefusals() []*Refusal {
+	if x != nil {
+		return x.ShadowRefusals
+	}
+	return nil
+}
+
 // Hold is what a reservation has taken from one counter of one limit.
 type Hold struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -436,7 +447,9 @@ type Hold struct {
 	// When more of the limit comes back by itself: the bucket is full again, the
 	// earliest lease among the holders of slots ends, or the quota's period
 	// ends. Absent: nothing is to come back, or not known.
-	ResetsAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
+	ResetsAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
+	// Whether the limit is in shadow: it counts and refuses nobody.
+	Shadow        bool `protobuf:"varint,12,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,6 +531,13 @@ func (x *Hold) GetResetsAt() *timestamppb.Timestamp {
 		return x.ResetsAt
 	}
 	return nil
+}
+
+func (x *Hold) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
 }
 
 // RefundRequest closes a reservation. Either usage or unused must be stated,
@@ -995,8 +1015,10 @@ type ChargeResponse struct {
 	PriceVersion string `protobuf:"bytes,6,opt,name=price_version,json=priceVersion,proto3" json:"price_version,omitempty"`
 	// As ReserveResponse.unlimited_meters.
 	UnlimitedMeters []string `protobuf:"bytes,7,rep,name=unlimited_meters,json=unlimitedMeters,proto3" json:"unlimited_meters,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// As ReserveResponse.shadow_refusals.
+	ShadowRefusals []*Refusal `protobuf:"bytes,12,rep,name=shadow_refusals,json=shadowRefusals,proto3" json:"shadow_refusals,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ChargeResponse) Reset() {
@@ -1078,6 +1100,13 @@ func (x *ChargeResponse) GetUnlimitedMeters() []string {
 	return nil
 }
 
+func (x *ChargeResponse) GetShadowRefusals() []*Refusal {
+	if x != nil {
+		return x.ShadowRefusals
+	}
+	return nil
+}
+
 // GetReservationRequest asks for one reservation.
 type GetReservationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1150,9 +1179,12 @@ type GetReservationResponse struct {
 	// expiry yet.
 	Outcome *ReservationOutcome `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// What the ledger has of it.
-	LedgerState   LedgerState `protobuf:"varint,10,opt,name=ledger_state,json=ledgerState,proto3,enum=budget.v1.LedgerState" json:"ledger_state,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LedgerState LedgerState `protobuf:"varint,10,opt,name=ledger_state,json=ledgerState,proto3,enum=budget.v1.LedgerState" json:"ledger_state,omitempty"`
+	// The shadow limits that would have refused the call if they had been
+	// enforced, without remaining, retry_at, retryable and resets_at. Empty: none.
+	ShadowRefusals []*Refusal `protobuf:"bytes,15,rep,name=shadow_refusals,json=shadowRefusals,proto3" json:"shadow_refusals,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetReservationResponse) Reset() {
@@ -1255,6 +1287,13 @@ func (x *GetReservationResponse) GetLedgerState() LedgerState {
 	return LedgerState_LEDGER_STATE_UNSPECIFIED
 }
 
+func (x *GetReservationResponse) GetShadowRefusals() []*Refusal {
+	if x != nil {
+		return x.ShadowRefusals
+	}
+	return nil
+}
+
 // ReservationOutcome is how a reservation ended.
 type ReservationOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1342,7 +1381,7 @@ var File_budget_v1_reservation_proto protoreflect.FileDescriptor
 
 const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbb\x03\n" +
+	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbb\x03\n" +
 	"\x0eReserveRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12=\n" +
 	"\x06labels\x18\x02 \x03(\v2%.budget.v1.ReserveRequest.LabelsEntryR\x06labels\x12'\n" +
@@ -1356,7 +1395,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc5\x03\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x82\x04\n" +
 	"\x0fReserveResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x129\n" +
 	"\n" +
@@ -1369,7 +1408,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\bestimate\x18\b \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\x129\n" +
 	"\x19granted_max_output_tokens\x18\t \x01(\x03R\x16grantedMaxOutputTokens\x12)\n" +
 	"\x10unlimited_meters\x18\n" +
-	" \x03(\tR\x0funlimitedMeters\"\xde\x01\n" +
+	" \x03(\tR\x0funlimitedMeters\x12;\n" +
+	"\x0fshadow_refusals\x18\f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\"\xf6\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -1377,7 +1417,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05meter\x18\x04 \x01(\tR\x05meter\x12\x16\n" +
 	"\x06amount\x18\x05 \x01(\x03R\x06amount\x12!\n" +
 	"\tremaining\x18\x06 \x01(\x03H\x00R\tremaining\x88\x01\x01\x127\n" +
-	"\tresets_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAtB\f\n" +
+	"\tresets_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAt\x12\x16\n" +
+	"\x06shadow\x18\f \x01(\bR\x06shadowB\f\n" +
 	"\n" +
 	"_remaining\"v\n" +
 	"\rRefundRequest\x12%\n" +
@@ -1426,7 +1467,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x06tokens\x18\x03 \x01(\v2\x17.budget.v1.TokenClassesR\x06tokens\x12>\n" +
 	"\x0eprovider_usage\x18\x04 \x01(\v2\x17.google.protobuf.StructR\rproviderUsage\x12,\n" +
 	"\x05units\x18\x05 \x01(\v2\x16.budget.v1.BilledUnitsR\x05units\x12+\n" +
-	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\"\xe4\x02\n" +
+	"\x06served\x18\x06 \x01(\v2\x13.budget.v1.ServedAsR\x06served\"\xa1\x03\n" +
 	"\x0eChargeResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12@\n" +
 	"\acharged\x18\x02 \x03(\v2&.budget.v1.ChargeResponse.ChargedEntryR\acharged\x12%\n" +
@@ -1434,12 +1475,13 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\breplayed\x18\x04 \x01(\bR\breplayed\x12\x1a\n" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12#\n" +
 	"\rprice_version\x18\x06 \x01(\tR\fpriceVersion\x12)\n" +
-	"\x10unlimited_meters\x18\a \x03(\tR\x0funlimitedMeters\x1a:\n" +
+	"\x10unlimited_meters\x18\a \x03(\tR\x0funlimitedMeters\x12;\n" +
+	"\x0fshadow_refusals\x18\f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\x1a:\n" +
 	"\fChargedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\">\n" +
 	"\x15GetReservationRequest\x12%\n" +
-	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\"\xde\x03\n" +
+	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\"\x9b\x04\n" +
 	"\x16GetReservationResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.budget.v1.ReservationStateR\x05state\x12\x18\n" +
@@ -1453,7 +1495,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\bdegraded\x18\b \x01(\bR\bdegraded\x127\n" +
 	"\aoutcome\x18\t \x01(\v2\x1d.budget.v1.ReservationOutcomeR\aoutcome\x129\n" +
 	"\fledger_state\x18\n" +
-	" \x01(\x0e2\x16.budget.v1.LedgerStateR\vledgerState\"\xf0\x03\n" +
+	" \x01(\x0e2\x16.budget.v1.LedgerStateR\vledgerState\x12;\n" +
+	"\x0fshadow_refusals\x18\x0f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\"\xf0\x03\n" +
 	"\x12ReservationOutcome\x12D\n" +
 	"\acharged\x18\x01 \x03(\v2*.budget.v1.ReservationOutcome.ChargedEntryR\acharged\x12K\n" +
 	"\n" +
@@ -1528,11 +1571,12 @@ var file_budget_v1_reservation_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),    // 27: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
 	(*CallEstimate)(nil),           // 29: budget.v1.CallEstimate
-	(*Usage)(nil),                  // 30: budget.v1.Usage
-	(*TokenClasses)(nil),           // 31: budget.v1.TokenClasses
-	(*structpb.Struct)(nil),        // 32: google.protobuf.Struct
-	(*BilledUnits)(nil),            // 33: budget.v1.BilledUnits
-	(*ServedAs)(nil),               // 34: budget.v1.ServedAs
+	(*Refusal)(nil),                // 30: budget.v1.Refusal
+	(*Usage)(nil),                  // 31: budget.v1.Usage
+	(*TokenClasses)(nil),           // 32: budget.v1.TokenClasses
+	(*structpb.Struct)(nil),        // 33: google.protobuf.Struct
+	(*BilledUnits)(nil),            // 34: budget.v1.BilledUnits
+	(*ServedAs)(nil),               // 35: budget.v1.ServedAs
 }
 var file_budget_v1_reservation_proto_depIdxs = []int32{
 	15, // 0: budget.v1.ReserveRequest.labels:type_name -> budget.v1.ReserveRequest.LabelsEntry
@@ -1543,39 +1587,42 @@ var file_budget_v1_reservation_proto_depIdxs = []int32{
 	4,  // 5: budget.v1.ReserveResponse.holds:type_name -> budget.v1.Hold
 	0,  // 6: budget.v1.ReserveResponse.state:type_name -> budget.v1.ReservationState
 	29, // 7: budget.v1.ReserveResponse.estimate:type_name -> budget.v1.CallEstimate
-	28, // 8: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
-	30, // 9: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
-	17, // 10: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
-	18, // 11: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
-	19, // 12: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
-	0,  // 13: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
-	4,  // 14: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
-	27, // 15: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	28, // 16: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 17: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
-	21, // 18: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
-	10, // 19: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
-	31, // 20: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
-	32, // 21: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
-	33, // 22: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
-	34, // 23: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
-	22, // 24: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
-	4,  // 25: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
-	0,  // 26: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
-	28, // 27: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
-	28, // 28: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 29: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
-	14, // 30: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
-	1,  // 31: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
-	23, // 32: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
-	24, // 33: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
-	25, // 34: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
-	28, // 35: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	30, // 8: budget.v1.ReserveResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	28, // 9: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
+	31, // 10: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
+	17, // 11: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
+	18, // 12: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
+	19, // 13: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
+	0,  // 14: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
+	4,  // 15: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
+	27, // 16: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	28, // 17: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 18: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
+	21, // 19: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
+	10, // 20: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
+	32, // 21: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
+	33, // 22: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
+	34, // 23: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
+	35, // 24: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
+	22, // 25: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
+	4,  // 26: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
+	30, // 27: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	0,  // 28: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
+	28, // 29: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
+	28, // 30: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 31: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
+	14, // 32: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
+	1,  // 33: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
+	30, // 34: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	23, // 35: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
+	24, // 36: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
+	25, // 37: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
+	28, // 38: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_reservation_proto_init() }
@@ -1585,6 +1632,7 @@ func file_budget_v1_reservation_proto_init() {
 	}
 	file_budget_v1_estimate_proto_init()
 	file_budget_v1_llm_proto_init()
+	file_budget_v1_refusal_proto_init()
 	file_budget_v1_usage_proto_init()
 	file_budget_v1_reservation_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}

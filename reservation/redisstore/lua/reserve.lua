@@ -5,19 +5,22 @@
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, hash of the ask, token, mode (0 commit; 1 dry run; 2 the same, but
 --     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
---     for a Charge, its body, its outcome, plan, output or ''
+--     for a Charge, its body, its outcome, plan, output or '', shadows or ''
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
 --     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
 --     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
+--   shadows: a byte a hold, 1 for that of a shadow limit, 2 for one that a pool
+--     elsewhere has missed, 0 else
 -- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
 -- the values)
---   1 granted   lease end us, levels afterwards; with an output also the tokens
---               granted and a text with 1 for each hold by forecast, 0 else
+--   1 granted   lease end us, levels afterwards; with an output or shadows also
+--               the tokens granted and a text with 1 for each hold by forecast, 2
+--               for each that was missed, 0 else
 --   2 replayed  record
 --   3 key reused   4 closed   5 stale
 --   6 unseeded  hold (from 0), ticket, ...
 --   7 refused   levels
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 
@@ -83,11 +86,12 @@ local refused, tickets = false, nil
 local counters, lefts, rests, places = {}, {}, {}, {}
 local rooms = {}   -- with an output: what each counter could still take
 local chooses = output_raw ~= ''
+local byte, missed = string.byte, {} -- shadow holds that do not fit
 local ends = now + span
 if charge == 1 then ends = now end
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
-  local raw
+  local raw, short
   h = h + 1
   if where == REMOTE then
     n = list_remote(out, n, kind)
@@ -105,20 +109,20 @@ for j = 1, #plan, STRIDE do
     if kind == KIND_BUCKET then
       local b = bucket_of(ref, where, raw)
       local level, rest = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
-      if amount > 0 and level < amount then refused = true end
+      if amount > 0 and level < amount then short = true end
       counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, level
       out[n + 1], out[n + 2], out[n + 3] = level, rest, b.risk
       n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
-      if amount > 0 and charge == 0 and taken + 1 > plan[j + 5] then refused = true end
+      if amount > 0 and charge == 0 and taken + 1 > plan[j + 5] then short = true end
       rooms[h] = plan[j + 5] - taken
       out[n + 1], out[n + 2] = taken, earliest
       n = n + 2
     elseif kind == KIND_GCRA then
       local g = gcra_of(ref, where, raw)
       rooms[h] = gcra_remaining(g.arrival, plan[j + 5], plan[j + 6], plan[j + 7])
-      if amount > 0 and rooms[h] < amount then refused = true end
+      if amount > 0 and rooms[h] < amount then short = true end
       counters[h] = g
       n = n + 1
       out[n] = g.arrival
@@ -126,7 +130,7 @@ for j = 1, #plan, STRIDE do
       local w = window_of(ref, where, raw)
       local s = window_advanced(kind, w.s, plan[j + 6], plan[j + 7])
       rooms[h] = plan[j + 5] - window_taken(kind, s)
-      if amount > 0 and rooms[h] < amount then refused = true end
+      if amount > 0 and rooms[h] < amount then short = true end
       counters[h], lefts[h] = w, s
       n = n + 1
       out[n] = shown_window(s)
@@ -147,7 +151,7 @@ for j = 1, #plan, STRIDE do
           local m = #tickets
           tickets[m + 1], tickets[m + 2] = h - 1, given
         elseif t[e + 2] + t[e + 7] + t[e + 8] + amount > plan[j + 5] then
-          refused = true
+          short = true
         end
       end
       counters[h], lefts[h] = q, e
@@ -158,6 +162,9 @@ for j = 1, #plan, STRIDE do
         out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, 0, 0, 0, 0
       end
       n = n + 5
+    end
+    if short then
+      if shadow_raw ~= '' and byte(shadow_raw, h) ~= 48 then missed[h] = true else refused = true end
     end
   end
 end
@@ -198,7 +205,7 @@ if chooses then
     local i, amount = 5 + 6 * h, plan[j + 3]
     h = h + 1
     local room = rooms[h]
-    if room then
+    if room and (shadow_raw == '' or byte(shadow_raw, h) == 48) then
       local most = asked - fewer(i, amount - (room > 0 and room or 0))
       if forecast < asked and o[i + 4] > 0 and o[i + 4] > counters[h].risk then
         local held = amount - less(i, asked - forecast)
@@ -225,11 +232,26 @@ if chooses then
           plan[j + 3], plan[j + 8], chosen[h] = held, risk, '1'
         end
       end
+      if shadow_raw ~= '' and byte(shadow_raw, h) ~= 48 then
+        missed[h] = rooms[h] and chosen[h] == '0' and most > 0 and most > rooms[h]
+      end
     end
-    chosen = table.concat(chosen)
-    token = token .. string.format('%016.0f', granted) .. chosen .. string.char(16 + #chosen)
-    if #plan > 0 then plan_raw = pack(unpack_all(plan)) end
   end
+end
+local decides = chooses or shadow_raw ~= ''
+if decides and not refused then
+  granted, chosen, h = granted or 0, chosen or {}, 0
+  for j = 1, #plan, STRIDE do
+    h = h + 1
+    if missed[h] or shadow_raw ~= '' and byte(shadow_raw, h) == 50 then
+      plan[j + 3], chosen[h] = 0, '2'
+      if plan[j] == KIND_BUCKET then plan[j + 8] = 0 end
+    end
+    chosen[h] = chosen[h] or '0'
+  end
+  chosen = table.concat(chosen)
+  token = token .. string.format('%016.0f', granted) .. chosen .. string.char(16 + #chosen)
+  if #plan > 0 then plan_raw = pack(unpack_all(plan)) end
 end
 if refused then return answer(7, now, reclaimed, n, unpack_all(out)) end
 
@@ -296,5 +318,5 @@ if commit then
   end
   flush(idle)
 end
-if chooses then out[n + 1], out[n + 2] = granted, chosen end
+if decides then out[n + 1], out[n + 2] = granted, chosen end
 return pack(1, now, reclaimed, ends, n, unpack_all(out))

@@ -194,6 +194,7 @@ func holdsOut(holds []reservation.HeldLimit) []*budgetv1.Hold {
 			Scope:  hold.Scope,
 			Meter:  string(hold.Meter),
 			Amount: int64(hold.Amount),
+			Shadow: hold.Shadow,
 		}
 		if hold.LevelKnown {
 			remaining := int64(hold.Level.Remaining)

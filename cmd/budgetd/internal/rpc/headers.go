@@ -63,7 +63,7 @@ func Tightest(grant *reservation.Grant, wanted func(*reservation.HeldLimit) bool
 	}
 	var least reservation.HeldLimit
 	for _, hold := range grant.Holds {
-		if !hold.LevelKnown || hold.Max <= 0 || !wanted(&hold) {
+		if !hold.LevelKnown || hold.Shadow || hold.Max <= 0 || !wanted(&hold) {
 			continue
 		}
 		if !ok || lessShare(hold, least) {

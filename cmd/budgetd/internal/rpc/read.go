@@ -64,6 +64,7 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 		Held:        int64(limit.Level.Held),
 		Remaining:   int64(limit.Level.Remaining),
 		ResetsAt:    timeOut(limit.Level.ResetsAt),
+		Mode:        modesOut[limit.Mode],
 	}
 	out.Kind = kindsOut[limit.Kind]
 	switch {
@@ -107,6 +108,8 @@ func (s *service) GetReservation(ctx context.Context, request *connect.Request[b
 		PriceVersion:  story.PriceVersion,
 		Degraded:      story.Degraded,
 		LedgerState:   budgetv1.LedgerState_LEDGER_STATE_NONE,
+
+		ShadowRefusals: shadowsOut(story.Shadow),
 	}
 	switch {
 	case story.Posted:

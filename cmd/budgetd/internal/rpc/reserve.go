@@ -57,6 +57,7 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 
 		GrantedMaxOutputTokens: int64(grant.MaxOutput),
 		UnlimitedMeters:        unlimited(m.Amounts, grant),
+		ShadowRefusals:         shadowsOut(grant.Shadow),
 	}
 	if !m.DryRun {
 		answer.ExpiresAt = timeOut(grant.ExpiresAt)
@@ -78,7 +79,8 @@ func unlimited(amounts map[string]int64, grant *reservation.Grant) []string {
 	}
 	var meters []string
 	for meter := range amounts {
-		if !slices.ContainsFunc(grant.Holds, func(h reservation.HeldLimit) bool { return string(h.Meter) == meter }) {
+		if !slices.ContainsFunc(grant.Holds, func(h reservation.HeldLimit) bool { return string(h.Meter) == meter }) &&
+			!slices.ContainsFunc(grant.Shadow, func(r reservation.RefusedLimit) bool { return string(r.Meter) == meter }) {
 			meters = append(meters, meter)
 		}
 	}
@@ -132,6 +134,7 @@ func (s *service) Charge(ctx context.Context, request *connect.Request[budgetv1.
 		PriceVersion:  grant.PriceVersion,
 
 		UnlimitedMeters: unlimited(m.Amounts, grant),
+		ShadowRefusals:  shadowsOut(grant.Shadow),
 	})
 	limitHeaders(response, grant)
 	return response, nil
