@@ -155,21 +155,35 @@ quotas begin afresh.`,
 	return cmd
 }
 
+// accountRow is an account as lists show it.
+type accountRow struct {
+	Name      string `json:"name"`
+	Plan      string `json:"plan"`
+	TimeZone  string `json:"timeZone"`
+	AnchorDay int    `json:"anchorDay"`
+}
+
 func newAccountListCommand(s streams) *cobra.Command {
 	var asJSON bool
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List accounts by name",
 		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStores(cmd, func(stores *app.Stores) error {
-				type row struct {
-					Name      string `json:"name"`
-					Plan      string `json:"plan"`
-					TimeZone  string `json:"timeZone"`
-					AnchorDay int    `json:"anchorDay"`
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				rows, err := through.accounts(cmd, admin)
+				if err != nil {
+					return err
 				}
-				rows := []row{}
+				return showAccounts(cmd, s, rows, asJSON)
+			}
+			return withStores(cmd, func(stores *app.Stores) error {
+				rows := []accountRow{}
 				const page = 1000
 				for after, more := "", true; more; {
 					accounts, err := stores.Policies.Accounts(cmd.Context(), after, page)
@@ -177,26 +191,31 @@ func newAccountListCommand(s streams) *cobra.Command {
 						return err
 					}
 					for _, a := range accounts {
-						rows = append(rows, row{a.Name, a.Plan, a.TimeZone, a.AnchorDay})
+						rows = append(rows, accountRow{a.Name, a.Plan, a.TimeZone, a.AnchorDay})
 						after = a.Name
 					}
 					more = len(accounts) == page
 				}
-				if wantsJSON(cmd, asJSON, s.out) {
-					return json.NewEncoder(s.out).Encode(rows)
-				}
-				t := newTable(s.out, "ACCOUNT", "PLAN", "TIME ZONE", "ANCHOR DAY")
-				for _, r := range rows {
-					t.AppendRow([]any{r.Name, r.Plan, r.TimeZone, r.AnchorDay})
-				}
-				t.Render()
-				return nil
+				return showAccounts(cmd, s, rows, asJSON)
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
+}
+
+func showAccounts(cmd *cobra.Command, s streams, rows []accountRow, asJSON bool) error {
+	if wantsJSON(cmd, asJSON, s.out) {
+		return json.NewEncoder(s.out).Encode(rows)
+	}
+	t := newTable(s.out, "ACCOUNT", "PLAN", "TIME ZONE", "ANCHOR DAY")
+	for _, r := range rows {
+		t.AppendRow([]any{r.Name, r.Plan, r.TimeZone, r.AnchorDay})
+	}
+	t.Render()
+	return nil
 }
 
 func newAccountRemoveCommand(s streams) *cobra.Command {

@@ -105,11 +105,23 @@ func unknownAccounts(ctx context.Context, stores *app.Stores, accounts []string)
 
 func newKeyListCommand(s streams) *cobra.Command {
 	var asJSON bool
+	var through remote
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List API keys, without the keys themselves",
 		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			admin, err := through.client(cmd)
+			if err != nil {
+				return err
+			}
+			if admin != nil {
+				keys, err := through.keys(cmd, admin)
+				if err != nil {
+					return err
+				}
+				return showKeys(cmd, s, keys, asJSON)
+			}
 			return withStores(cmd, func(stores *app.Stores) error {
 				var keys []auth.Key
 				for after, more := "", true; more; {
@@ -122,21 +134,26 @@ func newKeyListCommand(s streams) *cobra.Command {
 						after = page[len(page)-1].ID
 					}
 				}
-				if wantsJSON(cmd, asJSON, s.out) {
-					return printKeysJSON(s, keys)
-				}
-				t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "KEY ENDS", "CREATED", "BY", "EXPIRES", "STATE")
-				for _, k := range keys {
-					t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, showTime(k.CreatedAt), k.CreatedBy, showTime(k.ExpiresAt), keyState(k)})
-				}
-				t.Render()
-				return nil
+				return showKeys(cmd, s, keys, asJSON)
 			})
 		},
 	}
 	addStoreFlags(cmd)
+	through.addFlags(cmd)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
+}
+
+func showKeys(cmd *cobra.Command, s streams, keys []auth.Key, asJSON bool) error {
+	if wantsJSON(cmd, asJSON, s.out) {
+		return printKeysJSON(s, keys)
+	}
+	t := newTable(s.out, "ID", "NAME", "ROLE", "ACCOUNTS", "KEY ENDS", "CREATED", "BY", "EXPIRES", "STATE")
+	for _, k := range keys {
+		t.AppendRow([]any{k.ID, k.Name, k.Role, strings.Join(k.Accounts, ","), "…" + k.Last4, showTime(k.CreatedAt), k.CreatedBy, showTime(k.ExpiresAt), keyState(k)})
+	}
+	t.Render()
+	return nil
 }
 
 func keyState(k auth.Key) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -137,4 +138,51 @@ func (r *remote) changed(cmd *cobra.Command, s streams, name string, action poli
 		c = policystore.Change{From: version - 1, Version: version, Objects: []policystore.ObjectChange{{Kind: policystore.KindAccount, Name: name, Action: action}}}
 	}
 	return showChange(cmd, s, r.where(), c, asJSON, false)
+}
+
+// accounts lists them through the broker.
+func (r *remote) accounts(cmd *cobra.Command, admin budgetv1connect.AdminServiceClient) ([]accountRow, error) {
+	rows := []accountRow{}
+	err := walkPages(func(token string) (string, error) {
+		answer, err := admin.ListAccounts(cmd.Context(), connect.NewRequest(&budgetv1.ListAccountsRequest{PageSize: pageOfLists, PageToken: token}))
+		if err != nil {
+			return "", r.explain(err)
+		}
+		for _, a := range answer.Msg.Accounts {
+			rows = append(rows, accountRow{a.Name, a.Plan, a.TimeZone, int(a.AnchorDay)})
+		}
+		return answer.Msg.NextPageToken, nil
+	})
+	return rows, err
+}
+
+// keys lists them through the broker.
+func (r *remote) keys(cmd *cobra.Command, admin budgetv1connect.AdminServiceClient) ([]auth.Key, error) {
+	var keys []auth.Key
+	err := walkPages(func(token string) (string, error) {
+		answer, err := admin.ListKeys(cmd.Context(), connect.NewRequest(&budgetv1.ListKeysRequest{PageSize: pageOfLists, PageToken: token}))
+		if err != nil {
+			return "", r.explain(err)
+		}
+		for _, k := range answer.Msg.Keys {
+			key := auth.Key{
+				ID: k.Id, Name: k.Name, Role: auth.RoleCaller, Accounts: k.Accounts, Last4: k.Last4,
+				CreatedAt: instant(k.CreatedAt), ExpiresAt: instant(k.ExpiresAt), RevokedAt: instant(k.RevokedAt), CreatedBy: k.CreatedBy, RevokedBy: k.RevokedBy,
+			}
+			if k.Role == budgetv1.KeyRole_KEY_ROLE_ADMIN {
+				key.Role = auth.RoleAdmin
+			}
+			keys = append(keys, key)
+		}
+		return answer.Msg.NextPageToken, nil
+	})
+	return keys, err
+}
+
+// instant is a time that may be absent.
+func instant(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
 }
