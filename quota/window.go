@@ -153,8 +153,9 @@ func (w Window) Take(u Counted, amount Amount, now int64) (after Counted, at int
 
 // Correct returns the state after what was counted at an instant changed by a
 // difference, by the length that the state was counted with last, or by the window's
-// own where it counts nothing any more. What has left the span by now has no effect, so a refund to a span that has rolled gives the
-// new one nothing back. An entry of a log changes in place. Nothing gets negative.
+// own where it counts nothing any more. What has left the span by now has no effect, so
+// a refund to a span that has rolled gives the new one nothing back. An entry of a log
+// changes in place. Nothing gets negative.
 func (w Window) Correct(u Counted, difference Amount, at, now int64) Counted {
 	last := w.countedBy(u)
 	if u = last.Advance(u, now); u.Empty() {
