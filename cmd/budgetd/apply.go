@@ -103,6 +103,7 @@ func readPolicy(cmd *cobra.Command, path string) (document *policyfile.Document,
 
 // showChange prints what a change of the policy did, or would do, and where.
 func showChange(cmd *cobra.Command, s streams, where place, change policystore.Change, asJSON, dryRun bool) error {
+	warn(s, change.Warnings)
 	if wantsJSON(cmd, asJSON, s.out) {
 		type field struct {
 			Path string `json:"path"`
@@ -123,9 +124,13 @@ func showChange(cmd *cobra.Command, s streams, where place, change policystore.C
 			}
 			objects = append(objects, shown)
 		}
-		return json.NewEncoder(s.out).Encode(map[string]any{
+		shown := map[string]any{
 			"from": change.From, "version": change.Version, "dryRun": dryRun, "objects": objects, where.kind: where.name,
-		})
+		}
+		if len(change.Warnings) > 0 {
+			shown["warnings"] = change.Warnings
+		}
+		return json.NewEncoder(s.out).Encode(shown)
 	}
 	fmt.Fprint(s.out, change.String())
 	switch {

@@ -68,7 +68,9 @@ func (r *remote) apply(cmd *cobra.Command, admin budgetv1connect.AdminServiceCli
 	if err != nil {
 		return policystore.Change{}, r.explain(err)
 	}
-	return changeOf(answer.Msg.Change), nil
+	change := changeOf(answer.Msg.Change)
+	change.Warnings = answer.Msg.Warnings
+	return change, nil
 }
 
 // changeOf is a change as the store has it.

@@ -65,7 +65,7 @@ func (s *Store) Diff(ctx context.Context, doc *policyfile.Document, options Opti
 	if err != nil {
 		return Change{}, err
 	}
-	change := Change{From: before.version, Version: before.version, Objects: e.objects()}
+	change := Change{From: before.version, Version: before.version, Objects: e.objects(), Warnings: e.warnings}
 	if change.Changes() {
 		change.Version++
 	}
@@ -211,6 +211,7 @@ func (s *Store) Remove(ctx context.Context, kind Kind, name, by string) (Change,
 type edit struct {
 	old, new documents
 	first    []quota.GrantUse // of grants of the accounts, new or not
+	warnings []string
 }
 
 func newEdit() edit { return edit{old: newDocuments(), new: newDocuments()} }
@@ -291,6 +292,7 @@ func (s *Store) plan(before snapshot, doc *policyfile.Document, options Options)
 			}
 		}
 	}
+	e.warnings = e.unwatched(before.documents)
 	return e, nil
 }
 
@@ -318,7 +320,7 @@ func (s *Store) edit(ctx context.Context, by string, work func(*sql.Tx) (edit, e
 		if err != nil {
 			return false, err
 		}
-		change = Change{From: version - 1, Version: version - 1, Objects: e.objects()}
+		change = Change{From: version - 1, Version: version - 1, Objects: e.objects(), Warnings: e.warnings}
 		if !change.Changes() {
 			return false, nil
 		}

@@ -40,6 +40,9 @@ type Change struct {
 	// Objects are those that the document states and those that go, by kind
 	// and name.
 	Objects []ObjectChange
+	// Warnings are for people: limits that are enforced and were not in shadow
+	// before. Not kept in the history.
+	Warnings []string
 }
 
 // ObjectChange is what a change does to one object.

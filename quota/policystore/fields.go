@@ -246,12 +246,32 @@ func newObjectChange(kind Kind, name, old, new string) ObjectChange {
 	default:
 		change.Action = Changed
 	}
-	change.Fields = compareFields(fieldsOf(kind, name, old), fieldsOf(kind, name, new))
+	before, after := fieldsOf(kind, name, old), fieldsOf(kind, name, new)
+	change.Fields = compareFields(before, after)
+	nameEnforced(change.Fields, before, after)
 	if len(change.Fields) > 1 {
 		// That the order differs where limits come or go says nothing new.
 		change.Fields = slices.DeleteFunc(change.Fields, func(f FieldChange) bool { return f.Path == orderPath })
 	}
 	return change
+}
+
+// nameEnforced says "enforce" where a limit that stays has no mode of its own.
+func nameEnforced(changes []FieldChange, before, after []field) {
+	for i := range changes {
+		f := &changes[i]
+		prefix, isMode := strings.CutSuffix(f.Path, "mode")
+		if !isMode || prefix != "" && !strings.HasSuffix(prefix, ".") {
+			continue
+		}
+		has := func(f field) bool { return f.path == prefix+"meter" }
+		if f.Old == "" && slices.ContainsFunc(before, has) {
+			f.Old = string(quota.ModeEnforce)
+		}
+		if f.New == "" && slices.ContainsFunc(after, has) {
+			f.New = string(quota.ModeEnforce)
+		}
+	}
 }
 
 func sortObjects(objects []ObjectChange) {

@@ -162,7 +162,10 @@ func (x *ApplyPolicyRequest) GetIfVersion() int64 {
 type ApplyPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The change. Nothing changed: its two versions are the same.
-	Change        *PolicyChange `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	Change *PolicyChange `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	// For people: limits that the change enforces and that were not in shadow
+	// before. At most 21.
+	Warnings      []string `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -204,6 +207,180 @@ func (x *ApplyPolicyResponse) GetChange() *PolicyChange {
 	return nil
 }
 
+func (x *ApplyPolicyResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// SwitchLimitsRequest names limits and the mode that they get.
+type SwitchLimitsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the limit, which for a pool's is the pool's: 1 to 63 bytes. Empty:
+	// all is set.
+	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Every limit is meant. False: those of the name.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Only those of this plan. Empty: see pool and account.
+	Plan string `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Only that of this pool. Empty: see plan and account.
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Only the overrides of this account. Empty: with plan and pool empty too,
+	// wherever limits are.
+	Account string `protobuf:"bytes,5,opt,name=account,proto3" json:"account,omitempty"`
+	// What they get.
+	Mode LimitMode `protobuf:"varint,6,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
+	// Only say what would change. False: change it.
+	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// As ApplyPolicyRequest.if_version. Absent: any version.
+	IfVersion     *int64 `protobuf:"varint,8,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchLimitsRequest) Reset() {
+	*x = SwitchLimitsRequest{}
+	mi := &file_budget_v1_policy_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchLimitsRequest) ProtoMessage() {}
+
+func (x *SwitchLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchLimitsRequest.ProtoReflect.Descriptor instead.
+func (*SwitchLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SwitchLimitsRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *SwitchLimitsRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *SwitchLimitsRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *SwitchLimitsRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SwitchLimitsRequest) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *SwitchLimitsRequest) GetMode() LimitMode {
+	if x != nil {
+		return x.Mode
+	}
+	return LimitMode_LIMIT_MODE_UNSPECIFIED
+}
+
+func (x *SwitchLimitsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *SwitchLimitsRequest) GetIfVersion() int64 {
+	if x != nil && x.IfVersion != nil {
+		return *x.IfVersion
+	}
+	return 0
+}
+
+// SwitchLimitsResponse says what changed, or would change.
+type SwitchLimitsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The change, which the history has: the objects that have the limits. Nothing
+	// changed: its two versions are the same.
+	Change *PolicyChange `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	// As ApplyPolicyResponse.warnings.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchLimitsResponse) Reset() {
+	*x = SwitchLimitsResponse{}
+	mi := &file_budget_v1_policy_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchLimitsResponse) ProtoMessage() {}
+
+func (x *SwitchLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchLimitsResponse.ProtoReflect.Descriptor instead.
+func (*SwitchLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SwitchLimitsResponse) GetChange() *PolicyChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *SwitchLimitsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // PolicyChange is one change of the policy.
 type PolicyChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -226,7 +403,7 @@ type PolicyChange struct {
 
 func (x *PolicyChange) Reset() {
 	*x = PolicyChange{}
-	mi := &file_budget_v1_policy_proto_msgTypes[2]
+	mi := &file_budget_v1_policy_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -238,7 +415,7 @@ func (x *PolicyChange) String() string {
 func (*PolicyChange) ProtoMessage() {}
 
 func (x *PolicyChange) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[2]
+	mi := &file_budget_v1_policy_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -251,7 +428,7 @@ func (x *PolicyChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChange.ProtoReflect.Descriptor instead.
 func (*PolicyChange) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{2}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PolicyChange) GetFromVersion() int64 {
@@ -314,7 +491,7 @@ type PolicyObjectChange struct {
 
 func (x *PolicyObjectChange) Reset() {
 	*x = PolicyObjectChange{}
-	mi := &file_budget_v1_policy_proto_msgTypes[3]
+	mi := &file_budget_v1_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +503,7 @@ func (x *PolicyObjectChange) String() string {
 func (*PolicyObjectChange) ProtoMessage() {}
 
 func (x *PolicyObjectChange) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[3]
+	mi := &file_budget_v1_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +516,7 @@ func (x *PolicyObjectChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyObjectChange.ProtoReflect.Descriptor instead.
 func (*PolicyObjectChange) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{3}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PolicyObjectChange) GetKind() string {
@@ -385,7 +562,7 @@ type PolicyFieldChange struct {
 
 func (x *PolicyFieldChange) Reset() {
 	*x = PolicyFieldChange{}
-	mi := &file_budget_v1_policy_proto_msgTypes[4]
+	mi := &file_budget_v1_policy_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +574,7 @@ func (x *PolicyFieldChange) String() string {
 func (*PolicyFieldChange) ProtoMessage() {}
 
 func (x *PolicyFieldChange) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[4]
+	mi := &file_budget_v1_policy_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +587,7 @@ func (x *PolicyFieldChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyFieldChange.ProtoReflect.Descriptor instead.
 func (*PolicyFieldChange) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PolicyFieldChange) GetPath() string {
@@ -445,7 +622,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_budget_v1_policy_proto_msgTypes[5]
+	mi := &file_budget_v1_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +634,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[5]
+	mi := &file_budget_v1_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +647,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{5}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetPolicyRequest) GetOmitAccounts() bool {
@@ -495,7 +672,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_budget_v1_policy_proto_msgTypes[6]
+	mi := &file_budget_v1_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +684,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[6]
+	mi := &file_budget_v1_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +697,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{6}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetPolicyResponse) GetPolicy() string {
@@ -550,7 +727,7 @@ type ListPolicyChangesRequest struct {
 
 func (x *ListPolicyChangesRequest) Reset() {
 	*x = ListPolicyChangesRequest{}
-	mi := &file_budget_v1_policy_proto_msgTypes[7]
+	mi := &file_budget_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +739,7 @@ func (x *ListPolicyChangesRequest) String() string {
 func (*ListPolicyChangesRequest) ProtoMessage() {}
 
 func (x *ListPolicyChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[7]
+	mi := &file_budget_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +752,7 @@ func (x *ListPolicyChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListPolicyChangesRequest) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPolicyChangesRequest) GetPageSize() int32 {
@@ -605,7 +782,7 @@ type ListPolicyChangesResponse struct {
 
 func (x *ListPolicyChangesResponse) Reset() {
 	*x = ListPolicyChangesResponse{}
-	mi := &file_budget_v1_policy_proto_msgTypes[8]
+	mi := &file_budget_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +794,7 @@ func (x *ListPolicyChangesResponse) String() string {
 func (*ListPolicyChangesResponse) ProtoMessage() {}
 
 func (x *ListPolicyChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[8]
+	mi := &file_budget_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +807,7 @@ func (x *ListPolicyChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListPolicyChangesResponse) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPolicyChangesResponse) GetChanges() []*PolicyChange {
@@ -651,16 +828,32 @@ var File_budget_v1_policy_proto protoreflect.FileDescriptor
 
 const file_budget_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16budget/v1/policy.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
+	"\x16budget/v1/policy.proto\x12\tbudget.v1\x1a\x15budget/v1/quota.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
 	"\x12ApplyPolicyRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x14\n" +
 	"\x05prune\x18\x03 \x01(\bR\x05prune\x12\"\n" +
 	"\n" +
 	"if_version\x18\x04 \x01(\x03H\x00R\tifVersion\x88\x01\x01B\r\n" +
-	"\v_if_version\"F\n" +
+	"\v_if_version\"b\n" +
 	"\x13ApplyPolicyResponse\x12/\n" +
-	"\x06change\x18\x01 \x01(\v2\x17.budget.v1.PolicyChangeR\x06change\"\x81\x02\n" +
+	"\x06change\x18\x01 \x01(\v2\x17.budget.v1.PolicyChangeR\x06change\x12\x1a\n" +
+	"\bwarnings\x18\n" +
+	" \x03(\tR\bwarnings\"\xf5\x01\n" +
+	"\x13SwitchLimitsRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x12\n" +
+	"\x04plan\x18\x03 \x01(\tR\x04plan\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaccount\x18\x05 \x01(\tR\aaccount\x12(\n" +
+	"\x04mode\x18\x06 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\"\n" +
+	"\n" +
+	"if_version\x18\b \x01(\x03H\x00R\tifVersion\x88\x01\x01B\r\n" +
+	"\v_if_version\"c\n" +
+	"\x14SwitchLimitsResponse\x12/\n" +
+	"\x06change\x18\x01 \x01(\v2\x17.budget.v1.PolicyChangeR\x06change\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x81\x02\n" +
 	"\fPolicyChange\x12!\n" +
 	"\ffrom_version\x18\x01 \x01(\x03R\vfromVersion\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x129\n" +
@@ -711,32 +904,37 @@ func file_budget_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_budget_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_budget_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_budget_v1_policy_proto_goTypes = []any{
 	(PolicyAction)(0),                 // 0: budget.v1.PolicyAction
 	(*ApplyPolicyRequest)(nil),        // 1: budget.v1.ApplyPolicyRequest
 	(*ApplyPolicyResponse)(nil),       // 2: budget.v1.ApplyPolicyResponse
-	(*PolicyChange)(nil),              // 3: budget.v1.PolicyChange
-	(*PolicyObjectChange)(nil),        // 4: budget.v1.PolicyObjectChange
-	(*PolicyFieldChange)(nil),         // 5: budget.v1.PolicyFieldChange
-	(*GetPolicyRequest)(nil),          // 6: budget.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),         // 7: budget.v1.GetPolicyResponse
-	(*ListPolicyChangesRequest)(nil),  // 8: budget.v1.ListPolicyChangesRequest
-	(*ListPolicyChangesResponse)(nil), // 9: budget.v1.ListPolicyChangesResponse
-	(*timestamppb.Timestamp)(nil),     // 10: google.protobuf.Timestamp
+	(*SwitchLimitsRequest)(nil),       // 3: budget.v1.SwitchLimitsRequest
+	(*SwitchLimitsResponse)(nil),      // 4: budget.v1.SwitchLimitsResponse
+	(*PolicyChange)(nil),              // 5: budget.v1.PolicyChange
+	(*PolicyObjectChange)(nil),        // 6: budget.v1.PolicyObjectChange
+	(*PolicyFieldChange)(nil),         // 7: budget.v1.PolicyFieldChange
+	(*GetPolicyRequest)(nil),          // 8: budget.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),         // 9: budget.v1.GetPolicyResponse
+	(*ListPolicyChangesRequest)(nil),  // 10: budget.v1.ListPolicyChangesRequest
+	(*ListPolicyChangesResponse)(nil), // 11: budget.v1.ListPolicyChangesResponse
+	(LimitMode)(0),                    // 12: budget.v1.LimitMode
+	(*timestamppb.Timestamp)(nil),     // 13: google.protobuf.Timestamp
 }
 var file_budget_v1_policy_proto_depIdxs = []int32{
-	3,  // 0: budget.v1.ApplyPolicyResponse.change:type_name -> budget.v1.PolicyChange
-	10, // 1: budget.v1.PolicyChange.changed_at:type_name -> google.protobuf.Timestamp
-	4,  // 2: budget.v1.PolicyChange.objects:type_name -> budget.v1.PolicyObjectChange
-	0,  // 3: budget.v1.PolicyObjectChange.action:type_name -> budget.v1.PolicyAction
-	5,  // 4: budget.v1.PolicyObjectChange.fields:type_name -> budget.v1.PolicyFieldChange
-	3,  // 5: budget.v1.ListPolicyChangesResponse.changes:type_name -> budget.v1.PolicyChange
-	6,  // [6:6] is the sub-list for method output_type
-	6,  // [6:6] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	5,  // 0: budget.v1.ApplyPolicyResponse.change:type_name -> budget.v1.PolicyChange
+	12, // 1: budget.v1.SwitchLimitsRequest.mode:type_name -> budget.v1.LimitMode
+	5,  // 2: budget.v1.SwitchLimitsResponse.change:type_name -> budget.v1.PolicyChange
+	13, // 3: budget.v1.PolicyChange.changed_at:type_name -> google.protobuf.Timestamp
+	6,  // 4: budget.v1.PolicyChange.objects:type_name -> budget.v1.PolicyObjectChange
+	0,  // 5: budget.v1.PolicyObjectChange.action:type_name -> budget.v1.PolicyAction
+	7,  // 6: budget.v1.PolicyObjectChange.fields:type_name -> budget.v1.PolicyFieldChange
+	5,  // 7: budget.v1.ListPolicyChangesResponse.changes:type_name -> budget.v1.PolicyChange
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_policy_proto_init() }
@@ -744,14 +942,16 @@ func file_budget_v1_policy_proto_init() {
 	if File_budget_v1_policy_proto != nil {
 		return
 	}
+	file_budget_v1_quota_proto_init()
 	file_budget_v1_policy_proto_msgTypes[0].OneofWrappers = []any{}
+	file_budget_v1_policy_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_policy_proto_rawDesc), len(file_budget_v1_policy_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -44,7 +44,7 @@ func (a *admin) ApplyPolicy(ctx context.Context, request *connect.Request[budget
 		a.changed(ctx, "a policy was applied", "version", change.Version, "added", change.Count(policystore.Added),
 			"changed", change.Count(policystore.Changed), "removed", change.Count(policystore.Removed))
 	}
-	return connect.NewResponse(&budgetv1.ApplyPolicyResponse{Change: changeOut(change)}), nil
+	return connect.NewResponse(&budgetv1.ApplyPolicyResponse{Change: changeOut(change), Warnings: change.Warnings}), nil
 }
 
 // policyFaults are the faults of a policy file, with their lines.

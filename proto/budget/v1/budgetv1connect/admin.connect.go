@@ -36,6 +36,9 @@ const (
 	// AdminServiceApplyPolicyProcedure is the fully-qualified name of the AdminService's ApplyPolicy
 	// RPC.
 	AdminServiceApplyPolicyProcedure = "/budget.v1.AdminService/ApplyPolicy"
+	// AdminServiceSwitchLimitsProcedure is the fully-qualified name of the AdminService's SwitchLimits
+	// RPC.
+	AdminServiceSwitchLimitsProcedure = "/budget.v1.AdminService/SwitchLimits"
 	// AdminServiceGetPolicyProcedure is the fully-qualified name of the AdminService's GetPolicy RPC.
 	AdminServiceGetPolicyProcedure = "/budget.v1.AdminService/GetPolicy"
 	// AdminServiceListPolicyChangesProcedure is the fully-qualified name of the AdminService's
@@ -98,6 +101,9 @@ type AdminServiceClient interface {
 	// ApplyPolicy brings in plans, pools, accounts and prices as YAML: all of it
 	// or nothing.
 	ApplyPolicy(context.Context, *connect.Request[v1.ApplyPolicyRequest]) (*connect.Response[v1.ApplyPolicyResponse], error)
+	// SwitchLimits enforces limits, puts them into shadow or turns them off, as one
+	// change of the policy that brokers follow within seconds.
+	SwitchLimits(context.Context, *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error)
 	// GetPolicy returns the policy in force as YAML.
 	GetPolicy(context.Context, *connect.Request[v1.GetPolicyRequest]) (*connect.Response[v1.GetPolicyResponse], error)
 	// ListPolicyChanges returns who changed what of the policy, and when.
@@ -162,6 +168,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+AdminServiceApplyPolicyProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("ApplyPolicy")),
+			connect.WithClientOptions(opts...),
+		),
+		switchLimits: connect.NewClient[v1.SwitchLimitsRequest, v1.SwitchLimitsResponse](
+			httpClient,
+			baseURL+AdminServiceSwitchLimitsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SwitchLimits")),
 			connect.WithClientOptions(opts...),
 		),
 		getPolicy: connect.NewClient[v1.GetPolicyRequest, v1.GetPolicyResponse](
@@ -312,6 +324,7 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
 	applyPolicy        *connect.Client[v1.ApplyPolicyRequest, v1.ApplyPolicyResponse]
+	switchLimits       *connect.Client[v1.SwitchLimitsRequest, v1.SwitchLimitsResponse]
 	getPolicy          *connect.Client[v1.GetPolicyRequest, v1.GetPolicyResponse]
 	listPolicyChanges  *connect.Client[v1.ListPolicyChangesRequest, v1.ListPolicyChangesResponse]
 	createAccount      *connect.Client[v1.CreateAccountRequest, v1.CreateAccountResponse]
@@ -339,6 +352,11 @@ type adminServiceClient struct {
 // ApplyPolicy calls budget.v1.AdminService.ApplyPolicy.
 func (c *adminServiceClient) ApplyPolicy(ctx context.Context, req *connect.Request[v1.ApplyPolicyRequest]) (*connect.Response[v1.ApplyPolicyResponse], error) {
 	return c.applyPolicy.CallUnary(ctx, req)
+}
+
+// SwitchLimits calls budget.v1.AdminService.SwitchLimits.
+func (c *adminServiceClient) SwitchLimits(ctx context.Context, req *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error) {
+	return c.switchLimits.CallUnary(ctx, req)
 }
 
 // GetPolicy calls budget.v1.AdminService.GetPolicy.
@@ -456,6 +474,9 @@ type AdminServiceHandler interface {
 	// ApplyPolicy brings in plans, pools, accounts and prices as YAML: all of it
 	// or nothing.
 	ApplyPolicy(context.Context, *connect.Request[v1.ApplyPolicyRequest]) (*connect.Response[v1.ApplyPolicyResponse], error)
+	// SwitchLimits enforces limits, puts them into shadow or turns them off, as one
+	// change of the policy that brokers follow within seconds.
+	SwitchLimits(context.Context, *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error)
 	// GetPolicy returns the policy in force as YAML.
 	GetPolicy(context.Context, *connect.Request[v1.GetPolicyRequest]) (*connect.Response[v1.GetPolicyResponse], error)
 	// ListPolicyChanges returns who changed what of the policy, and when.
@@ -516,6 +537,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceApplyPolicyProcedure,
 		svc.ApplyPolicy,
 		connect.WithSchema(adminServiceMethods.ByName("ApplyPolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceSwitchLimitsHandler := connect.NewUnaryHandler(
+		AdminServiceSwitchLimitsProcedure,
+		svc.SwitchLimits,
+		connect.WithSchema(adminServiceMethods.ByName("SwitchLimits")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceGetPolicyHandler := connect.NewUnaryHandler(
@@ -664,6 +691,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		switch r.URL.Path {
 		case AdminServiceApplyPolicyProcedure:
 			adminServiceApplyPolicyHandler.ServeHTTP(w, r)
+		case AdminServiceSwitchLimitsProcedure:
+			adminServiceSwitchLimitsHandler.ServeHTTP(w, r)
 		case AdminServiceGetPolicyProcedure:
 			adminServiceGetPolicyHandler.ServeHTTP(w, r)
 		case AdminServiceListPolicyChangesProcedure:
@@ -719,6 +748,10 @@ type UnimplementedAdminServiceHandler struct{}
 
 func (UnimplementedAdminServiceHandler) ApplyPolicy(context.Context, *connect.Request[v1.ApplyPolicyRequest]) (*connect.Response[v1.ApplyPolicyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.AdminService.ApplyPolicy is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SwitchLimits(context.Context, *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.AdminService.SwitchLimits is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetPolicy(context.Context, *connect.Request[v1.GetPolicyRequest]) (*connect.Response[v1.GetPolicyResponse], error) {
