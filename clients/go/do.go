@@ -104,6 +104,10 @@ func waitAfter(err error, growing *backoff.ExponentialBackOff) (time.Duration, b
 	return growing.NextBackOff(), isTransient(err)
 }
 
+// Unanswered says that an error means no more than that no broker answered in time, or
+// that the one that did can't at the moment: the same call may succeed later.
+func Unanswered(err error) bool { return isTransient(err) }
+
 func isTransient(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded

@@ -14,13 +14,8 @@ import (
 func algorithms() []reservation.Hold {
 	var holds []reservation.Hold
 	for _, kind := range []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog} {
-		l := quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}}
-		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Kind: kind, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
-		if kind.IsWindow() {
-			h.Window = l.Window()
-		} else {
-			h.Bucket = l.Bucket()
-		}
+		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
+		h.SetRate(quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}})
 		holds = append(holds, h)
 	}
 	return holds

@@ -20,13 +20,8 @@ func BenchmarkAlgorithms(b *testing.B) {
 	var nop samples
 	bytes := make([]int64, len(kinds))
 	hold := func(kind quota.Kind) reservation.Hold {
-		l := quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}}
-		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls.00000001", Scope: "user=7"}, Kind: kind, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
-		if kind.IsWindow() {
-			h.Window = l.Window()
-		} else {
-			h.Bucket = l.Bucket()
-		}
+		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls.00000001", Scope: "user=7"}, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
+		h.SetRate(quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}})
 		return h
 	}
 	for b.Loop() {

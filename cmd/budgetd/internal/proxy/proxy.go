@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
 	budget "github.com/budgetd/budgetd/clients/go"
@@ -117,13 +116,13 @@ func (p *Proxy) newTransport() *transport.Transport {
 // are kept are no loss yet, and of those that no broker took [Proxy.lost] hears.
 func (p *Proxy) settled(s transport.Settled) {
 	var failed *budget.RefundError
-	switch code := connect.CodeOf(s.Err); {
+	switch {
 	case s.Err == nil && s.Reservation == "":
 		p.metrics.unbudgeted.Inc() // by when_down
 	case s.Err == nil:
 	case errors.As(s.Err, &failed) && failed.Kept:
 		p.metrics.kept.Inc()
-	case code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded:
+	case !budget.Unanswered(s.Err):
 		p.metrics.lost.Inc()
 		p.log.Warn("the broker refused a refund: what was held is charged or given back when its lease ends", "provider", s.Provider, "model", s.Model, "error", s.Err)
 	}

@@ -90,13 +90,8 @@ func (l *limiter) remaining() (quota.Amount, error) {
 
 // rateOf is a limit of a kind that states a rate: so many units a span.
 func rateOf(kind quota.Kind, amount quota.Amount, every time.Duration) reservation.Hold {
-	limit := quota.Limit{Kind: kind, Rate: quota.Rate{Amount: amount, Every: every}}
-	hold := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Kind: kind, OnExpiry: quota.ExpiryCharge}
-	if kind.IsWindow() {
-		hold.Window = limit.Window()
-	} else {
-		hold.Bucket = limit.Bucket()
-	}
+	hold := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, OnExpiry: quota.ExpiryCharge}
+	hold.SetRate(quota.Limit{Kind: kind, Rate: quota.Rate{Amount: amount, Every: every}})
 	return hold
 }
 
