@@ -10,6 +10,7 @@ import (
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/backtest"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/replay"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota/policyfile"
 )
@@ -42,7 +43,12 @@ With --ledger the calls are the reservations of a broker's ledger, by its --data
 --postgres. It is only read, and the broker may run. What a ledger cannot tell is
 said in the report.
 
-A refused call is gone: nobody knows what its caller would have done next.`
+A refused call is gone: nobody knows what its caller would have done next.
+
+With --suggest 1% the calls are read several times, to find the smallest amount of
+each limit that refuses under 1% of them: of each as if it were the only one, and
+then of all together. Amounts are of two digits with zeros behind; a burst that is
+stated keeps its proportion. The policy beside it is shown as usual.`
 
 func newBacktestCommand(s streams) *cobra.Command {
 	var (
@@ -54,6 +60,8 @@ func newBacktestCommand(s streams) *cobra.Command {
 		asJSON   bool
 		books    backtestLedger
 		onLedger bool
+		suggest  string
+		asYAML   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "backtest POLICY_FILE {CALLS... | --ledger}",
@@ -62,6 +70,7 @@ func newBacktestCommand(s streams) *cobra.Command {
 		Example: `  budgetd backtest plans.yaml calls.csv
   budgetd backtest plans.yaml code.csv conv.csv --account acme --model gpt-4o
   budgetd backtest plans.yaml march.jsonl.gz --against tighter.yaml --by team,model
+  budgetd backtest plans.yaml march.csv --suggest 0.5% --yaml > smaller.yaml
   budgetd backtest plans.yaml --ledger --data ./budgetd-data --from last-month --to this-month`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -81,6 +90,18 @@ func newBacktestCommand(s streams) *cobra.Command {
 			if err := o.Check(); err != nil {
 				return usageError(cmd, err)
 			}
+			var share int64
+			switch searching := cmd.Flags().Changed("suggest"); {
+			case searching && against != "":
+				return usagef(cmd, "--suggest and --against are stated: what is suggested is shown beside POLICY_FILE; use one of them")
+			case searching:
+				var err error
+				if share, err = replay.ParseShare(suggest); err != nil {
+					return usagef(cmd, "--suggest: %v", err)
+				}
+			case asYAML:
+				return usagef(cmd, "--yaml needs --suggest: it prints the policy that is suggested")
+			}
 			policies := args[:1]
 			if against != "" {
 				policies = append(policies[:1:1], against)
@@ -96,14 +117,37 @@ func newBacktestCommand(s streams) *cobra.Command {
 				defer books.close()
 				source = &books
 			}
-			var err error
-			if o.Plans, err = backtestPlans(cmd, policies, plan, o.Defaults.Account, source); err != nil {
+			documents, err := backtestDocuments(cmd, policies, plan, o.Defaults.Account, source)
+			if err != nil {
 				return err
+			}
+			for _, d := range documents {
+				p, err := backtestPlan(d.path, d.whole)
+				if err != nil {
+					return err
+				}
+				o.Plans = append(o.Plans, p)
+			}
+			var suggestion *backtest.Suggestion
+			if suggest != "" {
+				if suggestion, err = suggestLimits(cmd.Context(), source, documents[0], share, o); err != nil {
+					return err
+				}
+				p, err := backtestPlan("suggested", suggestion.Whole)
+				if err != nil {
+					return err
+				}
+				o.Plans = append(o.Plans, p)
 			}
 			report, err := runBacktest(cmd.Context(), source, o)
 			bar.finish()
 			if err != nil {
 				return err
+			}
+			report.Suggestion = suggestion
+			if asYAML {
+				fmt.Fprint(s.out, suggestion.Policy)
+				return nil
 			}
 			if wantsJSON(cmd, asJSON, s.out) {
 				return json.NewEncoder(s.out).Encode(report)
@@ -122,6 +166,8 @@ func newBacktestCommand(s streams) *cobra.Command {
 	f.StringSliceVar(&o.By, "by", nil, "`labels` whose values are told apart, such as team,model; accounts always are")
 	f.Int64Var(&o.SkipBad, "skip-bad", 0, "leave out at most so many calls that have a fault, and say which")
 	f.DurationVar(&lateness, "lateness", 0, "how far a call may be behind one above it in its file; they are put in order")
+	f.StringVar(&suggest, "suggest", "", "search the smallest limits that refuse under so large a `share` of the calls, such as 1%; 0% for none")
+	f.BoolVar(&asYAML, "yaml", false, "with --suggest: print only the suggested policy, as apply takes it")
 	f.BoolVar(&onLedger, "ledger", false, "take the calls from a broker's ledger: name its --data or --postgres")
 	f.StringVar(&books.from, "from", "this-month", "with --ledger: first `instant` of a Reserve: a date, RFC 3339, -36h, -7d, today, this-month, last-month")
 	f.StringVar(&books.until, "to", "now", "with --ledger: `instant` at which it ends")
@@ -159,9 +205,16 @@ func runBacktest(ctx context.Context, source backtestSource, o backtest.Options)
 	return report, err
 }
 
-// backtestPlans reads the policies. plan is that of accounts which a policy does
-// not state.
-func backtestPlans(cmd *cobra.Command, paths []string, plan, account string, source backtestSource) ([]backtest.Plan, error) {
+// backtestDocument is a policy file.
+type backtestDocument struct {
+	path   string
+	stated *policyfile.Document
+	whole  *policyfile.Document // with accounts that only the calls name
+}
+
+// backtestDocuments reads the policies. plan is that of accounts which a policy
+// does not state.
+func backtestDocuments(cmd *cobra.Command, paths []string, plan, account string, source backtestSource) ([]backtestDocument, error) {
 	accounts := map[string]bool{}
 	if plan != "" {
 		var err error
@@ -172,17 +225,30 @@ func backtestPlans(cmd *cobra.Command, paths []string, plan, account string, sou
 			accounts[account] = true
 		}
 	}
-	plans := make([]backtest.Plan, len(paths))
+	documents := make([]backtestDocument, len(paths))
 	for i, path := range paths {
 		document, _, err := readPolicy(cmd, path)
 		if err != nil {
 			return nil, err
 		}
-		if plans[i], err = backtestPlan(path, backtest.WithAccounts(document, accounts, plan)); err != nil {
-			return nil, err
-		}
+		documents[i] = backtestDocument{path, document, backtest.WithAccounts(document, accounts, plan)}
 	}
-	return plans, nil
+	return documents, nil
+}
+
+// suggestLimits searches the limits of a policy.
+func suggestLimits(ctx context.Context, source backtestSource, d backtestDocument, share int64, o backtest.Options) (*backtest.Suggestion, error) {
+	search := backtest.Search{
+		Document: d.stated, Whole: d.whole, Name: d.path, Share: share, Options: o,
+		Open: func(ctx context.Context, what string) (trace.Calls, func() error, error) {
+			calls, err := source.pass(ctx, what)
+			if err != nil {
+				return nil, nil, err
+			}
+			return calls, calls.Close, nil
+		},
+	}
+	return search.Run(ctx)
 }
 
 func backtestPlan(path string, document *policyfile.Document) (backtest.Plan, error) {

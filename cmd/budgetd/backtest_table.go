@@ -28,6 +28,9 @@ func showBacktest(out io.Writer, r *backtest.Report) {
 		fmt.Fprintf(out, "note: %s\n", line)
 	}
 	fmt.Fprintln(out)
+	if r.Suggestion != nil {
+		showSuggestion(out, r)
+	}
 	t := newTable(out, "POLICY", "ADMITTED", "REFUSED", "SHARE", "TOKENS SAVED", "MONEY SAVED", "FIRST REFUSED", "LAST REFUSED")
 	t.SetColumnConfigs(rightAligned(2, 3, 4, 5, 6))
 	for _, p := range r.Plans {
@@ -60,6 +63,63 @@ func showSaved(refused backtest.Sum, p backtest.Outcome) string {
 		return "-"
 	}
 	return refused.Cost.String()
+}
+
+// showSuggestion prints the smallest limits that were found.
+func showSuggestion(out io.Writer, r *backtest.Report) {
+	s := r.Suggestion
+	bound := "nothing"
+	if s.Share > 0 {
+		bound = fmt.Sprintf("under %g%%", float64(s.Share)/10_000)
+	}
+	fmt.Fprintf(out, "the smallest limits that refuse %s, found in %d passes\n", bound, s.Passes)
+	t := newTable(out, "LIMIT", "OF", "NOW", "ALONE", "REFUSED", "ONE STEP LESS", "REFUSED", "TOGETHER")
+	t.SetColumnConfigs(rightAligned(3, 4, 5, 6, 7, 8))
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		of := "plan " + l.Plan
+		switch {
+		case l.Account != "":
+			of = "account " + l.Account
+		case l.Pool != "":
+			of = "pool"
+		}
+		row := []any{l.Limit, of, showRule(l, l.Stated), "-", "-", "-", "-", showRule(l, l.Together)}
+		if l.Alone > 0 {
+			row[3], row[4] = showRule(l, l.Alone), showShare(l.Refused, r.Offered)
+		}
+		if l.Less > 0 {
+			row[5], row[6] = showRule(l, l.Less), showShare(l.LessSum, r.Offered)
+		}
+		t.AppendRow(row)
+	}
+	t.Render()
+	fmt.Fprintf(out, "all together refuse %s\n", showShare(s.Together, r.Offered))
+	for i := range s.Limits {
+		if l := &s.Limits[i]; l.Note != "" {
+			fmt.Fprintf(out, "limit %s: %s\n", l.Limit, l.Note)
+		}
+	}
+	for _, note := range s.Notes {
+		fmt.Fprintf(out, "note: %s\n", note)
+	}
+	fmt.Fprintln(out)
+}
+
+// showRule prints a limit of that amount as a policy file has it.
+func showRule(l *backtest.SuggestedLimit, amount quota.Amount) string {
+	limit := l.With(amount)
+	switch {
+	case limit.Kind.HasRate():
+		text := quota.FormatRate(limit.Meter, limit.Rate)
+		if limit.Burst != 0 {
+			text += ", burst " + quota.FormatAmount(limit.Meter, limit.Burst)
+		}
+		return text
+	case limit.Kind == quota.KindQuota:
+		return quota.FormatAmount(limit.Meter, limit.Max) + " a " + string(limit.Period)
+	}
+	return quota.FormatAmount(limit.Meter, limit.Max)
 }
 
 // showRefusing prints which limits refused, a block for each plan.

@@ -14,13 +14,15 @@ import (
 
 // Options say what is run.
 type Options struct {
-	Plans    []Plan   // 1 or 2
+	Plans    []Plan   // at least 1; each is a broker of its own
 	Defaults Defaults // for what a record does not say
 	By       []string // labels whose values are told apart, at most MaxBy; the account always is
 	SkipBad  int64    // calls that may be left out because something is wrong with them
 
 	// Watch sees every answer of the first plan's broker, in order; nil: nobody.
 	Watch func(Step)
+
+	alike bool // all plans have the same accounts and prices
 }
 
 // MaxBy bounds the labels whose values are told apart.
@@ -37,6 +39,8 @@ type Report struct {
 	Assumed []string  `json:"assumed"`         // in words
 	Notes   []string  `json:"notes,omitempty"` // what the source cannot tell
 	Plans   []Outcome `json:"plans"`
+
+	Suggestion *Suggestion `json:"suggestion,omitempty"`
 }
 
 // MaxShown bounds the calls that a report names.
@@ -188,7 +192,11 @@ func (r *run) check(c *trace.Call) error {
 	if c.Account == "" {
 		return &trace.LineError{File: c.File, Line: c.Line, Field: "account", Problem: "is missing; add the column, or name the account of all calls"}
 	}
-	for _, course := range r.courses {
+	courses := r.courses
+	if r.options.alike {
+		courses = courses[:1]
+	}
+	for _, course := range courses {
 		if _, known := course.plan.Policy.Accounts[c.Account]; !known {
 			return &trace.LineError{File: c.File, Line: c.Line, Field: "account", Problem: fmt.Sprintf("%q is not in %s; add it to the policy, or name a plan for accounts that it does not state", c.Account, course.plan.Name)}
 		}
