@@ -62,6 +62,24 @@ func (g GCRA) Move(arrival, now int64, from, to Amount) int64 {
 	return now + min(max(g.wait(arrival, now)+g.Cost(to)-g.Cost(from), 0), maxGCRAMicros)
 }
 
+// Shift returns the theoretical arrival time after so many units more were taken,
+// or given back when the difference is negative. Where a hold is given back in
+// parts, rounding makes nothing: what is taken is rounded up, what is given back
+// down.
+func (g GCRA) Shift(arrival, now int64, difference Amount) int64 {
+	if difference >= 0 {
+		return g.Move(arrival, now, 0, difference)
+	}
+	if g.Refill <= 0 {
+		return arrival
+	}
+	back := maxGCRAMicros
+	if exact, ok := mulDivDown(uint64(-difference), uint64(g.PerMicros), uint64(g.Refill)); ok {
+		back = int64(min(exact, uint64(maxGCRAMicros)))
+	}
+	return now + max(g.wait(arrival, now)-back, 0)
+}
+
 // MicrosUntil returns the smallest whole number of microseconds after which
 // [GCRA.Remaining] is at least want, if nothing is taken meanwhile;
 // [MicrosNever] for more than the capacity.

@@ -21,6 +21,10 @@ type Ask struct {
 	// or nothing. Only with LLM.
 	MinOutputTokens *quota.Tokens `json:",omitempty"`
 
+	// Parent is the reservation id of the envelope that the call is made in, of the
+	// same account; "" for none. See docs/envelopes.md.
+	Parent string `json:",omitempty"`
+
 	Lease  *time.Duration // nil: the default lease
 	DryRun bool
 
@@ -191,6 +195,7 @@ type Story struct {
 	Reservation  string
 	Account      string
 	Labels       map[string]string
+	Parent       ID    // the envelope that it was made in; the zero ID: none
 	State        State // StateUnknown: neither engine nor ledger remember it
 	Minted       time.Time
 	ExpiresAt    time.Time // zero when unknown

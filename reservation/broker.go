@@ -210,7 +210,8 @@ func (b *Broker) learnClock(engine time.Time) {
 
 // Reserve takes everything that a call may need, or nothing. See [Decision].
 //
-// Errors: *InvalidError, ErrNotFound (account), ErrKeyReused, ErrUnavailable
+// Errors: *InvalidError, ErrNotFound (account), ErrParentUnknown, ErrParentEnded,
+// ErrParentFull, ErrKeyReused, ErrUnavailable
 // (wrapped in *DownError when a limit's rule says so), estimator errors.
 func (b *Broker) Reserve(ctx context.Context, ask Ask) (Decision, error) {
 	start := time.Now()
@@ -264,6 +265,7 @@ type work struct {
 	spent  report  // a charge: its token classes, if any
 	used   *usedUp // a charge of what was used already; else nil
 	closed Record  // a charge: as the engine recorded it
+	parent *envelope
 }
 
 // prepare validates an ask and works out its amounts. Nothing is asked of
@@ -271,6 +273,10 @@ type work struct {
 func (b *Broker) prepare(ctx context.Context, ask Ask, lease time.Duration) (*work, error) {
 	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun}
 	w.token.Lease = lease
+	var err error
+	if w.parent, err = b.openParent(&ask); err != nil {
+		return nil, err
+	}
 	w.count = func(ctx context.Context, at time.Time) error { return w.countAsk(ctx, b, ask, at) }
 	at := b.now()
 	if err := w.count(ctx, at); err != nil {
@@ -363,7 +369,7 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	}
 	w.plan = p
 	w.token.ID = NewID(at)
-	w.token.Holds = p.holds
+	w.token.Holds, w.token.Kin = p.holds, w.parent.kin(p.holds)
 	if w.used != nil {
 		w.used.holdNothing(p.holds)
 	}
@@ -396,6 +402,9 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			Account: w.token.Account, ID: w.token.ID, Holds: w.token.holds(),
 			Lease: w.token.Lease, Retention: w.token.Retention,
 			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun,
+		}
+		if w.parent != nil {
+			request.Parent, request.Spill = w.token.Kin.Parent, spilled(w.token.Holds)
 		}
 		if w.token.Charge && !w.dryRun && w.used == nil {
 			request.Settle = w.settlement()
@@ -451,6 +460,16 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			if err := w.mintAnew(ctx, b, b.now()); err != nil {
 				return Decision{}, err
 			}
+		case ParentEnded:
+			again, err := b.revive(ctx, w.parent, answer.Now)
+			if err != nil {
+				return b.withoutEngine(ctx, w, err)
+			}
+			if !again {
+				return Decision{}, ErrParentEnded
+			}
+		case ParentFull:
+			return Decision{}, ErrParentFull
 		default:
 			return Decision{}, fmt.Errorf("engine gave verdict %d: %w", answer.Verdict, ErrUnavailable)
 		}

@@ -122,7 +122,7 @@ func (c *confirmer) confirm(ctx context.Context, job confirmation) bool {
 	}
 	verdict, err := c.ask(ctx, request)
 	if err == nil && verdict == ConfirmUnknown {
-		request.Holds = job.token.holds()
+		request.Holds, request.Kin = job.token.holds(), job.token.Kin
 		_, err = c.ask(ctx, request)
 	}
 	if err != nil {

@@ -14,6 +14,14 @@ var (
 	ErrKeyReused = errors.New("idempotency key was used with another request")
 	// ErrConflict says that the reservation was closed with another usage.
 	ErrConflict = errors.New("reservation is closed with a different outcome")
+	// ErrParentUnknown says that the parent of a Reserve is no reservation of the
+	// account.
+	ErrParentUnknown = errors.New("parent is not found")
+	// ErrParentEnded says that the parent of a Reserve is closed or its lease has
+	// ended, or that the engine never had it.
+	ErrParentEnded = errors.New("parent is not held any more")
+	// ErrParentFull says that the parent's tree takes no child more.
+	ErrParentFull = fmt.Errorf("parent has too many below it: %d reservations may be open in one tree, %d generations deep", MaxTreeOpen, MaxTreeDepth)
 	// ErrNotHeld says that a reservation has ended and can't be renewed.
 	ErrNotHeld = errors.New("reservation is not held any more")
 )

@@ -209,6 +209,8 @@ func (r Reason) String() string {
 		return "exceeds_capacity"
 	case QuotaHeld:
 		return "quota_held"
+	case EnvelopeExhausted:
+		return "envelope_exhausted"
 	}
 	return "unknown"
 }

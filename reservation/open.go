@@ -63,7 +63,7 @@ func (b *Broker) OpenReservations(ctx context.Context, account, cursor string, m
 // story is what the token itself tells.
 func (t *reservationToken) story(raw []byte) Story {
 	return Story{
-		Reservation: tokenText(raw), Account: t.Account, Labels: t.Labels, Minted: t.ID.Minted(),
+		Reservation: tokenText(raw), Account: t.Account, Labels: t.Labels, Parent: t.Kin.Parent, Minted: t.ID.Minted(),
 		Degraded: t.Degraded, Holds: t.shown(nil), PriceVersion: t.PriceVersion,
 		Shadow: t.missedLimits(),
 	}

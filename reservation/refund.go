@@ -200,7 +200,7 @@ func (b *Broker) settleInEngine(ctx context.Context, token *reservationToken, ra
 	}
 	answer, err := ask()
 	if err == nil && answer.Verdict == RefundUnknown {
-		request.Holds = token.holds()
+		request.Holds, request.Kin = token.holds(), token.Kin
 		answer, err = ask()
 	}
 	return answer, err

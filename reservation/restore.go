@@ -29,6 +29,10 @@ type RestoreRequest struct {
 	Key       string // idempotency key, "" for none or when it is not known
 	Body      Hash
 	Token     []byte
+	// Kin: where the parent is held, its lease runs and it has as much left, the
+	// holds that were taken from it are again, and the lease ends with the parent's
+	// at the latest. Else the reservation is one without a parent from now on.
+	Kin Kin
 }
 
 // Validate returns an error that wraps [ErrBadRequest] and names the field

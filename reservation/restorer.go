@@ -69,6 +69,8 @@ func (r *restorer) run(ctx context.Context) {
 	r.busy, r.due = true, nil
 	r.mu.Unlock()
 
+	// Envelopes before what was made in them, so that these are paid by them again.
+	due, inEnvelopes := r.broker.partKin(due)
 	workers := errgroup.Group{}
 	workers.SetLimit(restoreWorkers)
 	var mu sync.Mutex
@@ -95,6 +97,15 @@ func (r *restorer) run(ctx context.Context) {
 		})
 	}
 	_ = workers.Wait()
+	for _, e := range inEnvelopes { // in the order in which they were made
+		verdict, err := r.broker.bringBack(ctx, &e)
+		switch {
+		case err == nil:
+			tally[verdict]++
+		case errors.Is(err, ErrUnavailable):
+			failed = append(failed, e)
+		}
+	}
 	r.done(epoch, failed, tally)
 }
 
@@ -150,7 +161,7 @@ func (b *Broker) bringBack(ctx context.Context, e *registered) (RestoreVerdict, 
 func (b *Broker) restore(ctx context.Context, token *reservationToken, e *registered, expiresAt time.Time) (RestoreVerdict, error) {
 	verdict, err := b.Store.Restore(ctx, RestoreRequest{
 		Account: token.Account, ID: token.ID, Holds: token.holds(), ExpiresAt: expiresAt,
-		Retention: token.Retention, Key: e.key, Body: e.body, Token: e.raw,
+		Retention: token.Retention, Key: e.key, Body: e.body, Token: e.raw, Kin: token.Kin,
 	})
 	if err = engineError(err); err == nil {
 		b.metrics.restored(verdict.String())

@@ -139,6 +139,10 @@ func (t *reservationToken) expired(actual []quota.Amount) outcome {
 		// A shadow limit changes nothing about what the account is charged.
 		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots && !h.Shadow {
 			o.Charged[h.Meter] = t.Asked[h.Meter]
+			if left := actual[i]; left < h.Amount && h.Weight > 0 {
+				// An envelope is charged what its children left of it.
+				o.Charged[h.Meter] = min(t.Asked[h.Meter], (left+h.Weight-1)/h.Weight)
+			}
 		}
 	}
 	return o

@@ -59,6 +59,8 @@ type Store interface {
 	//     not hold again).
 	//  3. id minted more than MintSkew from now, or a quota's period that does
 	//     not contain now: Stale. The broker mints anew at Answer.Now.
+	//     Then, with a Parent that is not held any more, ParentEnded; with one
+	//     whose tree is too large or too deep, ParentFull.
 	//  4. a quota with an amount above 0 whose counter is missing or of
 	//     another incarnation: Unseeded with a ticket for each such counter.
 	//     A ticket that stands is given again.
@@ -168,6 +170,14 @@ type ReserveRequest struct {
 	Settle    *Settlement   // non-nil: a Charge
 	Output    *Output       // nil: the holds as they are
 	DryRun    bool
+
+	// Parent is the envelope that the reservation is made in; the zero ID: none.
+	// Not with Settle. The lease ends with the parent's at the latest, and a hold
+	// that the parent pays is by its maximum, without a forecast.
+	Parent ID
+	// Spill names holds that are taken from the limit where the parent has less
+	// left than their Amount.
+	Spill HoldSet
 }
 
 // Settlement is the closing part of a Charge.
@@ -188,6 +198,8 @@ const (
 	Stale
 	Unseeded
 	Refused
+	ParentEnded // the parent is not known, is closed, or its lease has ended
+	ParentFull  // MaxTreeOpen or MaxTreeDepth is reached
 )
 
 // ReserveAnswer is an engine's answer.
@@ -218,6 +230,11 @@ const (
 	// QuotaHeld is what a [Broker] makes of QuotaExhausted where the call would
 	// fit if nothing were held: no engine answers it.
 	QuotaHeld Reason = 5
+
+	// EnvelopeExhausted: the parent has less left than the hold asks for. Only what
+	// its other children give back helps, and when that is nobody knows: RetryAt is
+	// zero, and Remaining is what the parent has left.
+	EnvelopeExhausted Reason = 6
 )
 
 // Refusal explains which hold did not fit.
@@ -226,16 +243,16 @@ type Refusal struct {
 	Reason    Reason
 	Asked     quota.Amount // of the hold; with Output for Least tokens
 	Remaining quota.Amount
-	RetryAt   time.Time // zero for ExceedsCapacity
+	RetryAt   time.Time // zero for ExceedsCapacity and EnvelopeExhausted
 }
 
 // Stricter is the order in which [Store.Reserve] reports: what no waiting helps
 // first, then the later instant, then the earlier hold.
 func (r Refusal) Stricter(than Refusal) bool {
-	if (r.Reason == ExceedsCapacity) != (than.Reason == ExceedsCapacity) {
-		return r.Reason == ExceedsCapacity
+	if r.RetryAt.IsZero() != than.RetryAt.IsZero() {
+		return r.RetryAt.IsZero()
 	}
-	if r.Reason != ExceedsCapacity && !r.RetryAt.Equal(than.RetryAt) {
+	if !r.RetryAt.Equal(than.RetryAt) {
 		return r.RetryAt.After(than.RetryAt)
 	}
 	return r.Hold < than.Hold
@@ -267,6 +284,7 @@ type RefundRequest struct {
 	Actual    []quota.Amount // what each hold really used, in the order of the holds; ignored for slots
 	Outcome   []byte         // opaque
 	Token     []byte         // as reserved
+	Kin       Kin            // of a reservation that the engine does not know, beside Holds
 
 	// OnlyHeld closes the reservation only while its lease has not ended; after
 	// that it is RefundEnded. Of an unknown id the lease that it was made with
@@ -353,6 +371,7 @@ type ConfirmRequest struct {
 	ClosedAt  time.Time
 	Usage     []CounterUsage
 	Token     []byte
+	Kin       Kin // as RefundRequest.Kin
 
 	// Holds is empty at first. When the engine answers ConfirmUnknown, the
 	// broker asks again with them, and the engine creates the record closed

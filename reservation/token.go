@@ -34,7 +34,7 @@ const (
 	oldestToken   = 1 // still opened; its quotas are not soft
 	sixClasses    = 2 // the last version whose prices had six classes of tokens and nothing else
 	withoutRule   = 4 // the last version that had no RuleInput
-	withoutShadow = 5 // the last version that knew no shadow limits
+	withoutShadow = 5 // the last version that knew no shadow limits and no envelopes
 	tokenMACBytes = 16
 	tokenHeader   = 1 + 2 // version, key id
 
@@ -91,6 +91,7 @@ type reservationToken struct {
 	Holds        []plannedHold
 	Output       *callOutput // nil without a model call whose output is bounded
 	Shadowing    bool        // the engine has still to say which shadow holds are missed
+	Kin          Kin         // the envelope that it was made in, and the holds that this pays, as far as it has enough left
 }
 
 func (t *reservationToken) holds() []Hold {
@@ -138,6 +139,7 @@ func (t *reservationToken) sealWith(keyID uint16, key []byte) ([]byte, error) {
 	b = appendOutput(b, t.Output, t.undecided())
 	b = msgp.AppendInt64(b, int64(t.RuleInput))
 	b = appendShadows(b, t)
+	b = appendKin(b, t.Kin)
 	if len(b)+tokenMACBytes > longest {
 		return nil, &InvalidError{
 			Field:   "labels",
@@ -228,6 +230,7 @@ func readToken(raw []byte, keys TokenKeys) (*reservationToken, error) {
 	}
 	if version > withoutShadow {
 		r.shadows(t)
+		t.Kin = r.kin()
 		t.Shadowing = undecided && t.shadows()
 	}
 	chooses := t.Output != nil && t.Output.Choice != nil

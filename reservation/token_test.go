@@ -224,8 +224,8 @@ func TestTokenOfVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Version 1 had all of it but the hold's last byte, that of the output, the
-	// input by a rule and the marks of shadow holds.
-	signed := raw[:len(raw)-tokenMACBytes-4]
+	// input by a rule, the marks of shadow holds and the envelope.
+	signed := raw[:len(raw)-tokenMACBytes-5]
 	signed[0] = 1
 	old := append(signed, tokenMAC(keys[1], signed)...)
 	got, err := openToken(old, keys)

@@ -185,6 +185,9 @@ func (r *ReserveRequest) Validate() error {
 	if err := validateRecord(r.Retention, r.Key, r.Token, r.Holds); err != nil {
 		return err
 	}
+	if r.Settle != nil && r.Parent != (ID{}) {
+		return badRequest("parent", "a charge is settled at once; only a reservation has a parent")
+	}
 	for i := range r.Holds {
 		if r.Holds[i].Risk != 0 {
 			return badRequest(fmt.Sprintf("holds[%d].risk", i), "the engine chooses it; state an output")

@@ -95,6 +95,7 @@ func newReserveCommand(s streams) *cobra.Command {
 		key     string
 		lease   time.Duration
 		dryRun  bool
+		parent  string
 	)
 	cmd := &cobra.Command{
 		Use:   "reserve",
@@ -107,7 +108,7 @@ refusal which limit, what is left and when to come back.`,
   budgetd reserve --account demo --model gpt-4o-mini --prompt-file prompt.txt --max-output-tokens 3000`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &budgetv1.ReserveRequest{Account: account, IdempotencyKey: key, DryRun: dryRun}
+			request := &budgetv1.ReserveRequest{Account: account, IdempotencyKey: key, DryRun: dryRun, Parent: parent}
 			var err error
 			if request.Labels, err = parseLabels(cmd, labels); err != nil {
 				return err
@@ -146,6 +147,7 @@ refusal which limit, what is left and when to come back.`,
 	cmd.Flags().StringArrayVar(&amounts, "amount", nil, "what the call may use, `meter=amount`; repeat for more")
 	cmd.Flags().StringVar(&key, "idempotency-key", "", "makes a repeat of this very call harmless")
 	cmd.Flags().DurationVar(&lease, "lease", budget.DefaultLease, "how long it lives without a renew, 1ms to 24h")
+	cmd.Flags().StringVar(&parent, "parent", "", "the `id` of the reservation that is its envelope: it takes from that one, and gives back to it")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what the answer would be and take nothing")
 	return cmd
 }

@@ -75,7 +75,7 @@ func (s *Store) refund(ctx context.Context, q *reservation.RefundRequest, answer
 			a = s.account(q.Account)
 			defer s.settle(a)
 		}
-		r = s.orphan(a, q.ID, q.Lease, q.Retention, q.Token, q.Holds, now)
+		r = s.orphan(a, q.ID, q.Lease, q.Retention, q.Token, q.Holds, q.Kin, now)
 	}
 	if r.token == nil {
 		r.token = bytes.Clone(q.Token) // dropped when the expiry was confirmed
@@ -103,9 +103,12 @@ func (s *Store) levelOf(h *hold, now int64) reservation.Level {
 }
 
 // orphan makes a record that was lost, with nothing held or charged.
-func (s *Store) orphan(a *space, id reservation.ID, lease, retention time.Duration, token []byte, holds []reservation.Hold, now int64) *record {
+func (s *Store) orphan(a *space, id reservation.ID, lease, retention time.Duration, token []byte, holds []reservation.Hold, of reservation.Kin, now int64) *record {
 	r := s.newRecord(a, id, len(holds))
 	r.token = bytes.Clone(token)
+	if of.InEnvelope() {
+		r.kin = &kin{Kin: of}
+	}
 	r.expires, r.retention = id.Minted().UnixMicro()+lease.Microseconds(), retention.Microseconds()
 	for i := range holds {
 		s.bind(r, i, &holds[i], s.lookup(a, &holds[i]), now)
@@ -166,7 +169,7 @@ func (s *Store) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 	if r.state == reservation.StateHeld {
 		if now >= r.expires {
 			answer.State = reservation.StateExpired // and a batch of others was reclaimed before it
-		} else if to := now + q.Lease.Microseconds(); to > r.expires {
+		} else if to := r.renewable(now, now+q.Lease.Microseconds()); to > r.expires {
 			r.expires, r.due = to, to
 			a.open.fix(r.index)
 			for i := range r.holds {
@@ -219,7 +222,7 @@ func (s *Store) Confirm(ctx context.Context, q reservation.ConfirmRequest) (rese
 		return 0, err
 	}
 	if r == nil {
-		r = s.orphan(a, q.ID, q.Lease, q.Retention, q.Token, q.Holds, now)
+		r = s.orphan(a, q.ID, q.Lease, q.Retention, q.Token, q.Holds, q.Kin, now)
 	}
 	s.adopt(r, q.Rank, q.Actual, now)
 	r.body, r.outcome = q.Body, bytes.Clone(q.Outcome)

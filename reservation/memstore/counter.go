@@ -164,6 +164,7 @@ type look struct {
 	counted   quota.Counted // windows: as of now
 	earliest  int64         // slots: first lease end; 0 for none
 	seeded    bool
+	fund      *hold // of the parent, where it pays; nil: the limit is asked
 }
 
 // look reads a counter, which may be nil, and changes nothing that shows.
@@ -241,16 +242,18 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 func (l *look) refusal(i int, q *reservation.ReserveRequest, now int64) reservation.Refusal {
 	h := &q.Holds[i]
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
-	fits := asked == 0 || asked <= l.remaining
+	fits := asked == 0 || asked <= l.room()
 	if q.Output != nil {
-		_, fits = q.Output.Held(i, h, q.Output.Least, l.remaining, l.risk)
+		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(), l.risk)
 		asked, want, soonest = q.Output.Refused(i, h, l.risk)
 	}
 	if fits {
 		return reservation.Refusal{}
 	}
-	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.remaining}
+	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.room()}
 	switch {
+	case l.fund != nil:
+		r.Reason = reservation.EnvelopeExhausted
 	case want > h.Capacity():
 		r.Reason = reservation.ExceedsCapacity
 	case h.Kind == quota.KindBucket:

@@ -29,6 +29,7 @@ type record struct {
 	outcome   []byte // as token
 
 	holds []hold // never moved while a slotHeap points into it
+	kin   *kin   // nil for a record that is in no tree
 }
 
 // place is the heap that a record is in.
@@ -157,12 +158,17 @@ func (h *hold) drop() {
 
 // correct brings what the hold has charged to actual.
 func (h *hold) correct(actual quota.Amount, now int64) {
-	before := h.charged
+	before, difference := h.charged, actual-h.charged
 	h.charged = actual
+	if h.record.kin != nil && h.kind.HasRate() {
+		difference -= h.record.paid(h, before, actual, now)
+	}
 	switch {
-	case actual == before:
+	case difference == 0:
 	case h.kind == quota.KindBucket:
-		h.counter.correct(&h.bucket, actual-before, now)
+		h.counter.correct(&h.bucket, difference, now)
+	case h.kind == quota.KindGCRA && h.record.kin != nil:
+		h.counter.arrival = quota.GCRA(h.bucket).Shift(h.counter.arrival, now, difference)
 	case h.kind == quota.KindGCRA:
 		h.counter.arrival = quota.GCRA(h.bucket).Move(h.counter.arrival, now, before, actual)
 	case h.kind.IsWindow():
@@ -170,7 +176,7 @@ func (h *hold) correct(actual quota.Amount, now int64) {
 		if h.counter.counted != nil {
 			counted = *h.counter.counted
 		}
-		h.counter.count(h.window.Correct(counted, actual-before, h.at, now))
+		h.counter.count(h.window.Correct(counted, difference, h.at, now))
 	}
 }
 
@@ -188,6 +194,7 @@ func (c *counter) count(counted quota.Counted) {
 
 // expire ends a lease.
 func (s *Store) expire(r *record, now int64) {
+	s.depart(r, now)
 	r.state, r.rank, r.closedAt = reservation.StateExpired, ledger.RankExpired, r.expires
 	for i := range r.holds {
 		h := &r.holds[i]
@@ -210,6 +217,14 @@ func (s *Store) expire(r *record, now int64) {
 
 // adopt gives the record a closing.
 func (s *Store) adopt(r *record, rank ledger.Rank, actual []quota.Amount, now int64) {
+	if r.kin != nil {
+		s.depart(r, now)
+		for i := range r.holds {
+			if h := &r.holds[i]; h.kind == quota.KindQuota {
+				r.paid(h, r.quotaCost(h), actual[i], now)
+			}
+		}
+	}
 	r.rank, r.state = rank, reservation.StateSettled
 	if rank == ledger.RankExpired {
 		r.state = reservation.StateExpired

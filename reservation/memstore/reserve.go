@@ -52,12 +52,27 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		answer.Verdict = reservation.Stale
 		return nil
 	}
+	var parent *record
+	if q.Parent != (reservation.ID{}) {
+		if a != nil {
+			parent = a.records[q.Parent]
+		}
+		if !parent.isOpen(now) {
+			answer.Verdict = reservation.ParentEnded
+			return nil
+		}
+		if s.isFull(parent) {
+			answer.Verdict = reservation.ParentFull
+			return nil
+		}
+	}
 	looks := s.looks[:len(q.Holds)]
 	defer clear(looks)
 	unseeded := false
 	for i := range q.Holds {
 		h := &q.Holds[i]
 		looks[i] = s.look(s.lookup(a, h), h, now)
+		looks[i].fundBy(parent, h, q.Spill.Has(i))
 		unseeded = unseeded || h.Amount > 0 && !looks[i].seeded
 	}
 	if unseeded {
@@ -67,12 +82,13 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 	}
 	choice := q
 	if q.Output != nil {
+		q = withoutForecasts(q, looks)
 		answer.Decided.Tokens = q.Output.Asked
 		for i := range q.Holds {
 			if q.Holds[i].Shadow {
 				continue
 			}
-			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].remaining, looks[i].risk))
+			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].room(), looks[i].risk))
 		}
 		if answer.Decided.Tokens >= q.Output.Least {
 			decided := *q
@@ -107,13 +123,16 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 	if q.Settle == nil {
 		expires += q.Lease.Microseconds()
 	}
+	if parent != nil {
+		expires = min(expires, parent.expires)
+	}
 	answer.Verdict, answer.ExpiresAt = reservation.Granted, at(expires)
 	if !q.DryRun {
 		if a == nil {
 			a = s.account(q.Account)
 			defer s.settle(a)
 		}
-		s.grant(a, q, looks, expires, now)
+		s.grant(a, q, parent, looks, expires, now)
 	}
 	for i := range q.Holds {
 		h := &q.Holds[i]
@@ -152,7 +171,7 @@ func held(q *reservation.ReserveRequest, tokens int64, looks []look) []reservati
 	holds := make([]reservation.Hold, len(q.Holds))
 	for i := range q.Holds {
 		holds[i] = q.Holds[i]
-		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].remaining, looks[i].risk)
+		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].room(), looks[i].risk)
 		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
 	}
 	return holds
@@ -162,7 +181,7 @@ func held(q *reservation.ReserveRequest, tokens int64, looks []look) []reservati
 func (s *Store) levelAfter(q *reservation.ReserveRequest, h *reservation.Hold, before *look, expires, now int64) reservation.Level {
 	after := *before
 	after.risk += h.Risk
-	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil {
+	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil || before.fund != nil {
 		return after.level(h, now)
 	}
 	after.take(h, expires, now)
@@ -225,19 +244,30 @@ func (s *Store) giveTickets(q *reservation.ReserveRequest, answer *reservation.R
 }
 
 // grant takes every hold and writes the record.
-func (s *Store) grant(a *space, q *reservation.ReserveRequest, looks []look, expires, now int64) {
+func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, looks []look, expires, now int64) {
 	r := s.newRecord(a, q.ID, len(q.Holds))
 	r.state, r.ask, r.token = reservation.StateHeld, q.Body, bytes.Clone(q.Token)
 	r.expires, r.retention = expires, q.Retention.Microseconds()
 	if q.Key != "" {
 		r.takeKey(q.Key)
 	}
+	if parent != nil {
+		r.expires = now + q.Lease.Microseconds()
+		r.bound(parent)
+		parent.adoptable()
+	}
+	var taken reservation.HoldSet
 	for i := range q.Holds {
 		h := &q.Holds[i]
 		held := s.bind(r, i, h, looks[i].counter, now)
 		looks[i].counter = held.counter
 		held.take(h.Risk)
 		held.at = max(now, looks[i].counted.Start)
+		if fund := looks[i].fund; fund != nil {
+			held.receive(fund, h.Amount)
+			taken = taken.With(i)
+			continue
+		}
 		if h.Amount == 0 {
 			continue
 		}
@@ -263,6 +293,9 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, looks []look, exp
 				held.counter.held += h.Amount
 			}
 		}
+	}
+	if parent != nil {
+		s.join(r, parent, taken)
 	}
 	if q.Settle == nil {
 		s.move(r, isOpen, expires)

@@ -55,9 +55,24 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 	if other := a.keys[q.Key]; q.Key != "" && (other == nil || !other.replays(now)) {
 		r.takeKey(q.Key)
 	}
+	parent := a.records[q.Kin.Parent]
+	if !q.Kin.InEnvelope() || !parent.isOpen(now) {
+		parent = nil
+	} else {
+		r.bound(parent)
+		parent.adoptable()
+	}
+	var taken reservation.HoldSet
 	for i := range q.Holds {
 		h := &q.Holds[i]
 		held := s.bind(r, i, h, s.lookup(a, h), now)
+		if l := (look{counter: held.counter}); q.Kin.Taken.Has(i) {
+			if l.fundBy(parent, h, true); l.fund != nil {
+				held.receive(l.fund, h.Amount)
+				taken = taken.With(i)
+				continue
+			}
+		}
 		held.take(h.Risk)
 		if h.Amount == 0 {
 			continue
@@ -72,6 +87,9 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			held.counter.held += h.Amount
 		}
 	}
-	s.move(r, isOpen, expires)
+	if parent != nil {
+		s.join(r, parent, taken)
+	}
+	s.move(r, isOpen, r.expires)
 	return reservation.Restored, nil
 }

@@ -23,6 +23,9 @@ type counterState struct {
 	used, held, unposted quota.Amount // quota
 	version              int64        // quota
 	seeded               bool         // quota
+
+	funded bool         // a Reserve's parent pays the hold
+	room   quota.Amount // funded: what it has left
 }
 
 // latest is the last instant that an answer names: beyond it "later" says
@@ -86,6 +89,10 @@ func showAll(holds []reservation.Hold, states []counterState, now int64) []reser
 func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (refusal reservation.Refusal, fits bool) {
 	h := &r.Holds[i]
 	level := c.show(h, now)
+	if c.funded {
+		level.Remaining, c.risk = c.room, 0
+		r = withoutForecast(r, i)
+	}
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
 	fits = asked == 0 || asked <= level.Remaining || r.Settle != nil && h.Kind == quota.KindSlots
 	if r.Output != nil {
@@ -97,6 +104,8 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (
 	}
 	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
 	switch {
+	case c.funded:
+		refusal.Reason, refusal.RetryAt = reservation.EnvelopeExhausted, time.Time{}
 	case want > h.Capacity():
 		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
 	case h.Kind == quota.KindBucket:

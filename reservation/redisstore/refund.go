@@ -67,6 +67,8 @@ func (s *Store) refundCall(p space, r *reservation.RefundRequest) (keys []string
 	keys = s.appendPlan(&a, keys, p, r.ID, r.Holds, false)
 	a.int(s.idle)
 	a.bool(r.OnlyHeld)
+	a.parent(r.Kin.Parent)
+	a.set(r.Kin.Taken, len(r.Holds))
 	return keys, a
 }
 
@@ -174,6 +176,8 @@ func (s *Store) confirm(ctx context.Context, p space, r *reservation.ConfirmRequ
 	usage, keys := s.packUsage(p, r.Usage, keys)
 	a.bytes(usage)
 	a.int(s.idle)
+	a.parent(r.Kin.Parent)
+	a.set(r.Kin.Taken, len(r.Holds))
 
 	out, err := s.run(ctx, scriptConfirm, keys, a)
 	if err != nil {

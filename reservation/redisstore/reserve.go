@@ -82,6 +82,8 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	a.bytes(plan)
 	a.bytes(packOutput(r.Output, c.most, c.taken))
 	a.bytes(packShadows(r, c.missed))
+	a.parent(r.Parent)
+	a.set(r.Spill, len(r.Holds))
 	return keys, a
 }
 
@@ -107,13 +109,19 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		}
 	case reservation.Replayed:
 		answer.Record = out.record()
-	case reservation.KeyReused, reservation.Closed, reservation.Stale:
+	case reservation.KeyReused, reservation.Closed, reservation.Stale, reservation.ParentEnded, reservation.ParentFull:
 	case reservation.Unseeded:
 		for n := out.list(); n > 0; n -= 2 {
 			answer.Tickets = append(answer.Tickets, reservation.Ticket{Hold: int(out.int()), Ticket: out.int()})
 		}
 	case reservation.Refused:
 		states = out.levels(r.Holds)
+		if r.Parent != (reservation.ID{}) {
+			for i := range states {
+				states[i].room = quota.Amount(out.int())
+				states[i].funded = states[i].room >= 0
+			}
+		}
 		answer.Levels = showAll(r.Holds, states, now)
 		refusal, found := strictest(r, states, now)
 		if !found && out.err == nil {

@@ -54,6 +54,8 @@ func (s *Store) restore(ctx context.Context, p space, r *reservation.RestoreRequ
 	a.int(s.idle)
 	a.int(furthest.Microseconds())
 	a.bytes(plan)
+	a.parent(r.Kin.Parent)
+	a.set(r.Kin.Taken, len(r.Holds))
 
 	out, err := s.run(ctx, scriptRestore, keys, a)
 	if err != nil {

@@ -142,12 +142,12 @@ func sameToken(got, want []byte, rank ledger.Rank) bool {
 }
 
 var (
-	reserveNames = []string{"", "granted", "replayed", "key_reused", "closed", "stale", "unseeded", "refused"}
+	reserveNames = []string{"", "granted", "replayed", "key_reused", "closed", "stale", "unseeded", "refused", "parent_ended", "parent_full"}
 	refundNames  = []string{"", "settled", "same", "conflict", "unknown", "forgotten", "ended"}
 	confirmNames = []string{"", "adopted", "stopped", "unknown", "old"}
 	restoreNames = []string{"", "restored", "known", "ended"}
 	stateNames   = []string{"unknown", "held", "expired", "settled"}
-	reasonNames  = []string{"", "rate_limited", "concurrency_limited", "quota_exhausted", "exceeds_capacity"}
+	reasonNames  = []string{"", "rate_limited", "concurrency_limited", "quota_exhausted", "exceeds_capacity", "quota_held", "envelope_exhausted"}
 )
 
 func nameIn[T ~uint8](names []string, v T) string {

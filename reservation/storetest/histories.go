@@ -54,6 +54,7 @@ type world struct {
 
 	algorithms bool // GCRA and windows beside one bucket
 	shadows    bool // limits of every kind go into shadow and back
+	trees      bool // reservations are made in others
 }
 
 var worlds = map[string]world{
@@ -66,6 +67,8 @@ var worlds = map[string]world{
 	"All algorithms": {algorithms: true, changing: true, pools: true, lossy: true},
 	"Shadows":        {shadows: true, algorithms: true},
 	"All shadows":    {shadows: true, algorithms: true, changing: true, pools: true, lossy: true},
+	"Trees":          {trees: true},
+	"All in trees":   {trees: true, algorithms: true, changing: true, pools: true, lossy: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -269,6 +272,9 @@ func (h *historyState) reserveAny(t *rapid.T) {
 		q.Settle = &reservation.Settlement{Body: hash(someBodies.Draw(t, "closing")), Outcome: fmt.Appendf(nil, "charge %d", h.counter)}
 		q.Lease = 0
 	}
+	if h.world.trees {
+		h.chooseParent(t, &q)
+	}
 	h.made = append(h.made, q)
 	h.send(t, q)
 }
@@ -413,7 +419,7 @@ func (h *historyState) refundAny(t *rapid.T) {
 		Actual: h.actual(t, made.Holds), OnlyHeld: rapid.IntRange(0, 3).Draw(t, "only held") == 0,
 	}
 	if rapid.Bool().Draw(t, "with holds") {
-		q.Holds = h.holdsOf(made)
+		q.Holds, q.Kin = h.holdsOf(made), h.kinOf(made)
 	}
 	answer, err := h.Refund(h.ctx, q)
 	t.Logf("refund %s -> %s", q.Account, nameIn(refundNames, answer.Verdict))
@@ -452,7 +458,7 @@ func (h *historyState) confirmAny(t *rapid.T) {
 		q.Usage = append(q.Usage, u)
 	}
 	if rapid.Bool().Draw(t, "with holds") {
-		q.Holds = h.holdsOf(made)
+		q.Holds, q.Kin = h.holdsOf(made), h.kinOf(made)
 	}
 	verdict, err := h.Confirm(h.ctx, q)
 	t.Logf("confirm %s rank %d -> %s", q.Account, q.Rank, nameIn(confirmNames, verdict))
@@ -476,7 +482,7 @@ func (h *historyState) restoreAny(t *rapid.T) {
 	}
 	q := reservation.RestoreRequest{
 		Account: made.Account, ID: made.ID, Holds: h.holdsOf(made), ExpiresAt: h.clock.Now().Add(someLeases.Draw(t, "lease")),
-		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token,
+		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token, Kin: h.kinOf(made),
 	}
 	if rapid.IntRange(0, 2).Draw(t, "its own end") == 2 {
 		q.ExpiresAt = made.ID.Minted().Add(made.Lease)

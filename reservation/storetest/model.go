@@ -25,6 +25,7 @@ type Model struct {
 	tickets     int64
 	records     []*modelRecord
 	buckets     []*modelBucket
+	funds       []*modelHold // during a Reserve: what its parent has for each hold
 	quotas      []*modelQuota
 	rates       []*modelRate
 }
@@ -66,6 +67,9 @@ type modelRecord struct {
 	due       int64 // when Sweep hands it out, while it waits for the ledger
 
 	holds []modelHold
+
+	kin  reservation.Kin // its envelope, and what was taken from it
+	tree bool            // it has, or had, a parent or children
 }
 
 type modelHold struct {
@@ -222,8 +226,16 @@ func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 		return
 	}
 	name, p := nameOf(r.account, h.Counter), h.Bucket
+	difference -= m.paid(r, i, before, actual)
 	if h.Kind != quota.KindBucket {
-		m.correctRate(name, h, before, actual)
+		if r.tree {
+			m.shiftRate(name, h, difference)
+		} else {
+			m.correctRate(name, h, before, actual)
+		}
+		return
+	}
+	if difference == 0 {
 		return
 	}
 	if b := m.bucket(name); b != nil && !b.fullBy(m.now()) {
@@ -367,6 +379,9 @@ func (r *modelRecord) plan() []reservation.Hold {
 
 // refusal says why a hold does not fit; ok is true when it does.
 func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.Refusal, bool) {
+	if i < len(m.funds) && m.funds[i] != nil {
+		return m.exhausted(i, h, m.funds[i])
+	}
 	l := m.level(account, h)
 	refusal := reservation.Refusal{Hold: i, Asked: h.Amount, Remaining: l.Remaining}
 	limit, reason := h.Max, reservation.QuotaExhausted
@@ -397,7 +412,8 @@ func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.
 
 // stricter orders refusals: what no waiting helps first, then the latest.
 func stricter(a, b reservation.Refusal) bool {
-	aNever, bNever := a.Reason == reservation.ExceedsCapacity, b.Reason == reservation.ExceedsCapacity
+	never := []reservation.Reason{reservation.ExceedsCapacity, reservation.EnvelopeExhausted}
+	aNever, bNever := slices.Contains(never, a.Reason), slices.Contains(never, b.Reason)
 	if aNever != bNever {
 		return aNever
 	}
@@ -441,6 +457,12 @@ func (m *Model) reclaim(account string, most int) int {
 
 // close gives a record its closing and drops what it held.
 func (m *Model) close(r *modelRecord, rank ledger.Rank, actual []quota.Amount) {
+	m.endBelow(r)
+	for i, h := range r.holds {
+		if h.Kind == quota.KindQuota {
+			m.paid(r, i, r.quotaCost(i), actual[i])
+		}
+	}
 	r.rank, r.state = rank, reservation.StateSettled
 	if rank == ledger.RankExpired {
 		r.state = reservation.StateExpired
@@ -487,10 +509,10 @@ func young(id reservation.ID, lease, retention time.Duration, now int64) bool {
 }
 
 // orphan is a record that the engine lost, without what it held.
-func (m *Model) orphan(account string, id reservation.ID, lease, retention time.Duration, token []byte, holds []reservation.Hold) *modelRecord {
+func (m *Model) orphan(account string, id reservation.ID, lease, retention time.Duration, token []byte, holds []reservation.Hold, kin reservation.Kin) *modelRecord {
 	r := &modelRecord{
 		account: account, id: id, token: token, retention: retention.Microseconds(),
-		expires: id.Minted().UnixMicro() + lease.Microseconds(),
+		expires: id.Minted().UnixMicro() + lease.Microseconds(), kin: kin, tree: kin.InEnvelope(),
 	}
 	for _, h := range holds {
 		r.holds = append(r.holds, modelHold{Hold: h, at: id.Minted().UnixMicro()})
@@ -533,6 +555,18 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		answer.Verdict = reservation.Stale
 		return answer, nil
 	}
+	var parent *modelRecord
+	if q.Parent != (reservation.ID{}) {
+		parent = m.find(q.Account, q.Parent)
+		if !m.isOpen(parent) {
+			answer.Verdict = reservation.ParentEnded
+			return answer, nil
+		}
+		if m.isFull(parent) {
+			answer.Verdict = reservation.ParentFull
+			return answer, nil
+		}
+	}
 	for i, h := range q.Holds {
 		name := nameOf(q.Account, h.Counter)
 		if h.Kind == quota.KindQuota && h.Amount > 0 && !m.seeded(name, h.Period.Key) {
@@ -551,6 +585,8 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	if answer.Verdict == reservation.Unseeded {
 		return answer, nil
 	}
+	m.funds = m.envelope(parent, &q)
+	defer func() { m.funds = nil }()
 	decided, shadowing := false, q
 	if q.Output != nil {
 		var holds []reservation.Hold
@@ -589,9 +625,31 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		account: q.Account, id: q.ID, key: q.Key, ask: q.Body, token: q.Token, retention: q.Retention.Microseconds(),
 		expires: now + q.Lease.Microseconds(), state: reservation.StateHeld,
 	}
+	var parentBefore modelRecord
+	if parent != nil {
+		parentBefore = *parent
+		parentBefore.holds = slices.Clone(parent.holds)
+		r.kin.Parent, r.tree, parent.tree = parent.id, true, true
+		if cut := r.expires - parent.expires; cut > 0 {
+			r.expires, r.retention = parent.expires, r.retention+cut
+		}
+	}
 	m.records = append(m.records, r)
-	for _, h := range q.Holds {
+	for i, h := range q.Holds {
 		taken := modelHold{Hold: h}
+		if own := m.funds[i]; own != nil {
+			own.hand(h.Amount)
+			r.kin.Taken = r.kin.Taken.With(i)
+			taken.at = own.at
+			if h.Kind != quota.KindSlots {
+				taken.charged = h.Amount
+			}
+			if h.Kind == quota.KindQuota {
+				taken.held = h.Amount
+			}
+			r.holds = append(r.holds, taken)
+			continue
+		}
 		switch h.Kind {
 		case quota.KindBucket:
 			taken.charged = h.Amount
@@ -617,6 +675,9 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	answer.Verdict, answer.ExpiresAt = reservation.Granted, instant(r.expires)
 	answer.Levels = m.levels(q.Account, q.Holds)
 	if q.DryRun {
+		if parent != nil {
+			*parent = parentBefore
+		}
 		*m = before
 	}
 	return answer, nil
@@ -664,7 +725,7 @@ func (m *Model) Refund(ctx context.Context, q reservation.RefundRequest) (reserv
 		answer.Verdict = reservation.RefundEnded
 		return answer, nil
 	case r == nil:
-		r = m.orphan(q.Account, q.ID, q.Lease, q.Retention, q.Token, q.Holds)
+		r = m.orphan(q.Account, q.ID, q.Lease, q.Retention, q.Token, q.Holds, q.Kin)
 	case r.state == reservation.StateSettled:
 		answer.Verdict, answer.Record = reservation.RefundConflict, r.show(now)
 		if r.body == q.Body {
@@ -696,7 +757,16 @@ func (m *Model) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 		return answer, nil
 	}
 	if r.state == reservation.StateHeld && now < r.expires {
-		r.expires = max(r.expires, now+q.Lease.Microseconds())
+		to := now + q.Lease.Microseconds()
+		if r.kin.InEnvelope() {
+			if p := m.find(q.Account, r.kin.Parent); p != nil {
+				to = min(to, p.expires)
+				if p.state != reservation.StateHeld {
+					to = now
+				}
+			}
+		}
+		r.expires = max(r.expires, to)
 	}
 	shown := r.show(now)
 	answer.State, answer.ExpiresAt = shown.State, shown.ExpiresAt
@@ -721,7 +791,7 @@ func (m *Model) Confirm(ctx context.Context, q reservation.ConfirmRequest) (rese
 	case r == nil && len(q.Holds) == 0:
 		return reservation.ConfirmUnknown, nil
 	case r == nil:
-		r = m.orphan(q.Account, q.ID, q.Lease, q.Retention, q.Token, q.Holds)
+		r = m.orphan(q.Account, q.ID, q.Lease, q.Retention, q.Token, q.Holds, q.Kin)
 	case r.rank > q.Rank || r.rank == q.Rank && r.confirmed:
 		return reservation.ConfirmStopped, nil
 	}

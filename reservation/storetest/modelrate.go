@@ -91,3 +91,16 @@ func (m *Model) correctRate(name counterName, h *modelHold, from, to quota.Amoun
 	}
 	s.counted = h.Window.Correct(s.counted, to-from, h.at, now)
 }
+
+// shiftRate is correctRate for a hold of a tree, which is moved in parts.
+func (m *Model) shiftRate(name counterName, h *modelHold, difference quota.Amount) {
+	s, now := m.rateOf(name, h.Kind), m.now()
+	if difference == 0 {
+		return
+	}
+	if h.Kind == quota.KindGCRA {
+		s.arrival = quota.GCRA(h.Bucket).Shift(s.arrival, now, difference)
+		return
+	}
+	s.counted = h.Window.Correct(s.counted, difference, h.at, now)
+}

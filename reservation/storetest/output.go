@@ -42,7 +42,7 @@ func (m *Model) forTokens(q *reservation.ReserveRequest, n int64) []reservation.
 		holds[i] = h
 		holds[i].Amount = amountFor(q.Output, i, h, n)
 		held := amountFor(q.Output, i, h, min(n, q.Output.Forecast))
-		if risk := holds[i].Amount - held; risk > 0 && m.tolerated(q, i, risk) && m.level(q.Account, h).Remaining >= held {
+		if risk := holds[i].Amount - held; risk > 0 && m.funds[i] == nil && m.tolerated(q, i, risk) && m.level(q.Account, h).Remaining >= held {
 			holds[i].Amount, holds[i].Risk = held, risk
 		}
 	}
@@ -84,6 +84,9 @@ func (m *Model) decide(q *reservation.ReserveRequest) (holds []reservation.Hold,
 func (m *Model) outputRefusal(q *reservation.ReserveRequest, i int) (reservation.Refusal, bool) {
 	h := m.forTokens(q, q.Output.Least)[i]
 	refusal, ok := m.refusal(q.Account, i, h)
+	if m.funds[i] != nil {
+		return refusal, ok
+	}
 	most := amountFor(q.Output, i, q.Holds[i], q.Output.Least)
 	held := amountFor(q.Output, i, q.Holds[i], min(q.Output.Least, q.Output.Forecast))
 	risk := most - held

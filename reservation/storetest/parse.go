@@ -47,12 +47,14 @@ import (
 //	incarnate                                another incarnation, with the data
 //
 // HOLDS are LIMIT=AMOUNT or LIMIT (one slot), with a scope as LIMIT[user=7]=AMOUNT.
-// OPTIONS are lease=60s retention=10m key=K body=B minted=-1s (against now) dry.
+// OPTIONS are lease=60s retention=10m key=K body=B minted=-1s (against now) dry
+// parent=ID spill=LIMIT (taken from the limit where the parent has too little left).
 // ID may be a range, r1..r10: the step is repeated.
 //
 // Expected are a verdict, flags and NAME=VALUE, all of which must hold:
 //
 //	reserve   granted replayed key_reused closed stale unseeded refused
+//	          parent_ended parent_full
 //	          missed= (shadow limits, in order, joined by commas) and of the first of them
 //	          missed.REASON missed.asked= missed.retry=
 //	          expires= retry= reason (a flag: rate_limited ...) limit= remaining=
@@ -109,8 +111,8 @@ var verbs = map[string]struct {
 	id      bool
 	options []string
 }{
-	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token"}},
-	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "dry"}},
+	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token", "parent"}},
+	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "dry", "parent", "spill"}},
 	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry"}},
 	"refund":    {true, []string{"body", "orphan", "held"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},

@@ -42,9 +42,30 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			r.key = ""
 		}
 	}
+	parent := m.find(q.Account, q.Kin.Parent)
+	if q.Kin.InEnvelope() && m.isOpen(parent) {
+		r.kin.Parent, r.tree, parent.tree = parent.id, true, true
+		if cut := r.expires - parent.expires; cut > 0 {
+			r.expires, r.retention = parent.expires, r.retention+cut
+		}
+	} else {
+		parent = nil
+	}
 	m.records = append(m.records, r)
 	for i, h := range q.Holds {
 		r.holds = append(r.holds, modelHold{Hold: h, at: q.ID.Minted().UnixMicro()})
+		if own := parent.fund(h); own != nil && q.Kin.Taken.Has(i) && own.left() >= h.Amount {
+			own.hand(h.Amount)
+			r.kin.Taken = r.kin.Taken.With(i)
+			r.holds[i].at, r.holds[i].Risk = own.at, 0
+			if h.Kind != quota.KindSlots {
+				r.holds[i].charged = h.Amount
+			}
+			if h.Kind == quota.KindQuota {
+				r.holds[i].held = h.Amount
+			}
+			continue
+		}
 		switch h.Kind {
 		default:
 			m.correct(r, i, h.Amount)

@@ -101,6 +101,8 @@ type plan struct {
 	reservation.ReserveRequest
 	names []string           // of the holds, as written
 	held  []reservation.Hold // what was granted of a plan of which the engine decides something; else nil
+
+	parent *plan // nil without one
 }
 
 // holds are those that the reservation's broker knows.
@@ -397,6 +399,9 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 	if token, stated := st.opts["token"]; stated {
 		made.Token = []byte(token)
 	}
+	if err := p.setParent(made, st); err != nil {
+		return err
+	}
 	if st.verb == "mint" {
 		return nil
 	}
@@ -483,7 +488,7 @@ func (p *player) refund(ctx context.Context, st step, id string, got facts) erro
 		return err
 	}
 	if st.opts["orphan"] != "" {
-		q.Holds = made.holds()
+		q.Holds, q.Kin = made.holds(), made.kin()
 	}
 	answer, err := p.Refund(ctx, q)
 	if err != nil {
@@ -549,7 +554,7 @@ func (p *player) confirm(ctx context.Context, st step, id string, got facts) err
 		q.Usage = append(q.Usage, u)
 	}
 	if st.opts["orphan"] != "" {
-		q.Holds = made.holds()
+		q.Holds, q.Kin = made.holds(), made.kin()
 	}
 	verdict, err := p.Confirm(ctx, q)
 	if err != nil {
@@ -587,7 +592,7 @@ func (p *player) restore(ctx context.Context, st step, id string, got facts) err
 	}
 	q := reservation.RestoreRequest{
 		Account: made.Account, ID: made.ID, Holds: made.holds(), ExpiresAt: made.ID.Minted().Add(made.Lease),
-		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token,
+		Retention: made.Retention, Key: made.Key, Body: made.Body, Token: made.Token, Kin: made.kin(),
 	}
 	if word, stated := st.opts["lease"]; stated {
 		lease, err := parseSpan(word)

@@ -157,7 +157,10 @@ type OpenReservation struct {
 	// What it holds, without remaining and resets_at.
 	Holds []*Hold `protobuf:"bytes,5,rep,name=holds,proto3" json:"holds,omitempty"`
 	// Whether some limit could not be asked in time and granted by its own rule.
-	Degraded      bool `protobuf:"varint,6,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Degraded bool `protobuf:"varint,6,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// The 22 characters that name the envelope it was made in, as in
+	// GetReservationResponse.parent. Empty: none.
+	Parent        string `protobuf:"bytes,7,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +235,13 @@ func (x *OpenReservation) GetDegraded() bool {
 		return x.Degraded
 	}
 	return false
+}
+
+func (x *OpenReservation) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
 }
 
 // ReleaseReservationRequest ends a reservation as an operator: everything is
@@ -815,7 +825,7 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"\x82\x01\n" +
 	"\x18ListReservationsResponse\x12>\n" +
 	"\freservations\x18\x01 \x03(\v2\x1a.budget.v1.OpenReservationR\freservations\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xec\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x84\x03\n" +
 	"\x0fOpenReservation\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x129\n" +
 	"\n" +
@@ -824,7 +834,8 @@ const file_budget_v1_operator_proto_rawDesc = "" +
 	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12>\n" +
 	"\x06labels\x18\x04 \x03(\v2&.budget.v1.OpenReservation.LabelsEntryR\x06labels\x12%\n" +
 	"\x05holds\x18\x05 \x03(\v2\x0f.budget.v1.HoldR\x05holds\x12\x1a\n" +
-	"\bdegraded\x18\x06 \x01(\bR\bdegraded\x1a9\n" +
+	"\bdegraded\x18\x06 \x01(\bR\bdegraded\x12\x16\n" +
+	"\x06parent\x18\a \x01(\tR\x06parent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +

@@ -39,6 +39,10 @@ const (
 	// The quota is not used up: what open reservations hold stands in the way, and
 	// comes back as far as they do not use it.
 	RefusalReason_REFUSAL_REASON_QUOTA_HELD RefusalReason = 5
+	// The envelope that the call is made in has too little left, of what the limit
+	// granted it. Only what its other calls give back helps: the refusal is not
+	// retryable, and remaining is what the envelope has left.
+	RefusalReason_REFUSAL_REASON_ENVELOPE_EXHAUSTED RefusalReason = 6
 )
 
 // Enum value maps for RefusalReason.
@@ -50,6 +54,7 @@ var (
 		3: "REFUSAL_REASON_QUOTA_EXHAUSTED",
 		4: "REFUSAL_REASON_EXCEEDS_CAPACITY",
 		5: "REFUSAL_REASON_QUOTA_HELD",
+		6: "REFUSAL_REASON_ENVELOPE_EXHAUSTED",
 	}
 	RefusalReason_value = map[string]int32{
 		"REFUSAL_REASON_UNSPECIFIED":         0,
@@ -58,6 +63,7 @@ var (
 		"REFUSAL_REASON_QUOTA_EXHAUSTED":     3,
 		"REFUSAL_REASON_EXCEEDS_CAPACITY":    4,
 		"REFUSAL_REASON_QUOTA_HELD":          5,
+		"REFUSAL_REASON_ENVELOPE_EXHAUSTED":  6,
 	}
 )
 
@@ -333,14 +339,15 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\fInvalidField\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05bound\x18\x03 \x01(\tR\x05bound*\xe0\x01\n" +
+	"\x05bound\x18\x03 \x01(\tR\x05bound*\x87\x02\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bREFUSAL_REASON_RATE_LIMITED\x10\x01\x12&\n" +
 	"\"REFUSAL_REASON_CONCURRENCY_LIMITED\x10\x02\x12\"\n" +
 	"\x1eREFUSAL_REASON_QUOTA_EXHAUSTED\x10\x03\x12#\n" +
 	"\x1fREFUSAL_REASON_EXCEEDS_CAPACITY\x10\x04\x12\x1d\n" +
-	"\x19REFUSAL_REASON_QUOTA_HELD\x10\x05B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
+	"\x19REFUSAL_REASON_QUOTA_HELD\x10\x05\x12%\n" +
+	"!REFUSAL_REASON_ENVELOPE_EXHAUSTED\x10\x06B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var (
 	file_budget_v1_refusal_proto_rawDescOnce sync.Once

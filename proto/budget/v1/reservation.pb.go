@@ -188,7 +188,15 @@ type ReserveRequest struct {
 	// Only say what would happen: nothing is taken and no reservation is made.
 	// The answer has holds but neither reservation_id nor expires_at. False: a
 	// real call.
-	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// The id of the reservation, of the same account, that is this one's
+	// envelope: for each limit in which that one holds an amount, this one takes
+	// from it and not from the limit, and gives back to it what it does not use.
+	// Its lease ends with that one's at the latest, and closing that one ends it.
+	// A parent that is not held any more is the error failed_precondition, and so
+	// is a tree with 256 open reservations below its first one or with 8
+	// generations below it. Empty: no envelope.
+	Parent        string `protobuf:"bytes,10,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +278,13 @@ func (x *ReserveRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *ReserveRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
 }
 
 // ReserveResponse is a grant. The caller may start the call only if state is
@@ -718,7 +733,8 @@ type RenewRequest struct {
 	// The reservation's id, from Reserve: 1 to 16,384 bytes.
 	ReservationId string `protobuf:"bytes,1,opt,name=reservation_id,json=reservationId,proto3" json:"reservation_id,omitempty"`
 	// How long the lease runs from now on: 1 ms to 24 h. It never ends earlier
-	// for a Renew. Absent: the length that the Reserve asked for.
+	// for a Renew. Absent: the length that the Reserve asked for. That of a
+	// reservation in an envelope ends with the envelope's at the latest.
 	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1180,6 +1196,9 @@ type GetReservationResponse struct {
 	Outcome *ReservationOutcome `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// What the ledger has of it.
 	LedgerState LedgerState `protobuf:"varint,10,opt,name=ledger_state,json=ledgerState,proto3,enum=budget.v1.LedgerState" json:"ledger_state,omitempty"`
+	// The 22 characters that name the envelope it was made in, as in the ledger.
+	// Empty: none.
+	Parent string `protobuf:"bytes,11,opt,name=parent,proto3" json:"parent,omitempty"`
 	// The shadow limits that would have refused the call if they had been
 	// enforced, without remaining, retry_at, retryable and resets_at. Empty: none.
 	ShadowRefusals []*Refusal `protobuf:"bytes,15,rep,name=shadow_refusals,json=shadowRefusals,proto3" json:"shadow_refusals,omitempty"`
@@ -1287,6 +1306,13 @@ func (x *GetReservationResponse) GetLedgerState() LedgerState {
 	return LedgerState_LEDGER_STATE_UNSPECIFIED
 }
 
+func (x *GetReservationResponse) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
 func (x *GetReservationResponse) GetShadowRefusals() []*Refusal {
 	if x != nil {
 		return x.ShadowRefusals
@@ -1381,7 +1407,7 @@ var File_budget_v1_reservation_proto protoreflect.FileDescriptor
 
 const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbb\x03\n" +
+	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x03\n" +
 	"\x0eReserveRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12=\n" +
 	"\x06labels\x18\x02 \x03(\v2%.budget.v1.ReserveRequest.LabelsEntryR\x06labels\x12'\n" +
@@ -1389,7 +1415,9 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\aamounts\x18\x04 \x03(\v2&.budget.v1.ReserveRequest.AmountsEntryR\aamounts\x12$\n" +
 	"\x03llm\x18\x05 \x01(\v2\x12.budget.v1.LlmCallR\x03llm\x12/\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x17\n" +
-	"\adry_run\x18\a \x01(\bR\x06dryRun\x1a9\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06parent\x18\n" +
+	" \x01(\tR\x06parent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -1481,7 +1509,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\">\n" +
 	"\x15GetReservationRequest\x12%\n" +
-	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\"\x9b\x04\n" +
+	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\"\xb3\x04\n" +
 	"\x16GetReservationResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.budget.v1.ReservationStateR\x05state\x12\x18\n" +
@@ -1495,7 +1523,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\bdegraded\x18\b \x01(\bR\bdegraded\x127\n" +
 	"\aoutcome\x18\t \x01(\v2\x1d.budget.v1.ReservationOutcomeR\aoutcome\x129\n" +
 	"\fledger_state\x18\n" +
-	" \x01(\x0e2\x16.budget.v1.LedgerStateR\vledgerState\x12;\n" +
+	" \x01(\x0e2\x16.budget.v1.LedgerStateR\vledgerState\x12\x16\n" +
+	"\x06parent\x18\v \x01(\tR\x06parent\x12;\n" +
 	"\x0fshadow_refusals\x18\x0f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\"\xf0\x03\n" +
 	"\x12ReservationOutcome\x12D\n" +
 	"\acharged\x18\x01 \x03(\v2*.budget.v1.ReservationOutcome.ChargedEntryR\acharged\x12K\n" +

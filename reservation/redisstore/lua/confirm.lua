@@ -2,13 +2,14 @@
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, rank, 1 if no rank is above it, body, outcome, actual (packed), how
---     many, late, closed at us, token, plan or '', usage, idle us
+--     many, late, closed at us, token, plan or '', usage, idle us, parent or '', for
+--     each hold 1 if it was taken from the parent
 --   usage: packed, six values a counter: ref, where, period key, period end,
 --     used, version
 -- Returns, packed: code, now, reclaimed, then by code
 --   1 adopted  plan   2 stopped   3 unknown and young   4 unknown and old
 --   5 actual has another number of holds than the record: how many it has
-local clock, name, id, minted, span, retention, rank, last, body, outcome, actual_raw, count, late, closed_at, token, plan_raw, usage_raw, idle = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, rank, last, body, outcome, actual_raw, count, late, closed_at, token, plan_raw, usage_raw, idle, parent, taken = unpack_msg(ARGV[1])
 begin(clock, name)
 local raws = call('HMGET', A, 'm', 'r' .. id)
 load_meta(raws[1])
@@ -42,6 +43,7 @@ if not r then
   local none = {}
   for i = 1, #{unpack_msg(plan_raw)} / STRIDE do none[i] = 0 end
   r = {1, EXPIRED, 0, minted + span, retention, 0, 1, 0, NO_BODY, '', token, '', plan_raw, pack(none)}
+  if parent ~= '' then r[R_KIN] = {parent = parent, root = '', depth = 0, taken = taken, granted = {}, open = ''} end
   created = true
 elseif r[R_RANK] > rank or (r[R_RANK] == rank and r[R_CONFIRMED] == 1) then
   return answer(2, now, reclaimed)
@@ -51,6 +53,7 @@ if #plan / STRIDE ~= count then return answer(5, now, reclaimed, #plan / STRIDE)
 plan_raw = r[R_PLAN]
 
 prefetch(plan)
+tree.depart(id, r)
 settle(id, r, plan, unpack_msg(actual_raw), nil)
 r[R_STATE] = rank == 1 and EXPIRED or SETTLED
 r[R_RANK], r[R_LATE], r[R_CONFIRMED], r[R_CLOSED_AT] = rank, late, 1, closed_at

@@ -51,6 +51,22 @@ local function move_gcra(ref, where, from, to, refill, per)
   g.arrival, g.dirty = gcra_moved(g.arrival, from, to, refill, per), true
 end
 
+-- shift_gcra takes so many units more, or gives them back: see quota.GCRA.Shift.
+local function shift_gcra(ref, where, difference, refill, per)
+  if difference == 0 then return end
+  local g = gcra_of(ref, where)
+  g.dirty = true
+  if difference > 0 then
+    g.arrival = gcra_moved(g.arrival, 0, difference, refill, per)
+    return
+  end
+  local back = muldiv(-difference, per, 0, refill)
+  if back > MOST_AHEAD then back = MOST_AHEAD end
+  local ahead = gcra_wait(g.arrival) - back
+  if ahead < 0 then ahead = 0 end
+  g.arrival = now + ahead
+end
+
 local function flush_gcras()
   for ref, g in pairs(gcras) do
     if g.dirty then store_counter(ref, g.where, g.arrival > now and write_gcra(g.arrival), g.arrival + 1000000) end

@@ -32,7 +32,8 @@ local function reclaim(most)
       unschedule(id)
       members = members - 1
     else
-      local r = read_record(raws[i])
+      local r = tree.records[id] or tree.known(id, read_record(raws[i]))
+      tree.depart(id, r)
       local plan = {unpack_msg(r[R_PLAN])}
       local actual, waits, n = {}, {}, 0
       for j = 1, #plan, STRIDE do
@@ -61,8 +62,8 @@ end
 -- find returns an account's record and whether it comes from its minute's
 -- closings; nil if there is none. raw and closing are the two places' values.
 local function find(id, ended, raw, closing)
-  local r = ended[id]
+  local r = ended[id] or tree.records[id]
   if r then return r, false end
-  if raw then return read_record(raw), false end
+  if raw then return tree.known(id, read_record(raw)), false end
   if closing then return read_record(closing), true end
 end

@@ -4,6 +4,8 @@ local R_STATE, R_RANK, R_EXPIRES, R_RETENTION = 2, 3, 4, 5
 local R_LATE, R_CONFIRMED, R_CLOSED_AT = 6, 7, 8     -- flags: 0 or 1
 local R_BODY, R_OUTCOME, R_TOKEN, R_KEY = 9, 10, 11, 12
 local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' while held, or nothing known)
+local R_KIN = 15                 -- of a record in a tree, else nil: see tree.lua
+local tree = {records = {}}      -- see tree.lua
 
 -- A plan is packed as STRIDE values a hold, in a row:
 --   +0 kind  +1 where  +2 ref (field, key, or a pool elsewhere)  +3 amount
@@ -42,6 +44,8 @@ end
 -- with: a table as actual.
 local function settle(id, r, plan, actual, unposted)
   local charged = charged_of(r, plan)
+  local pay, paid_all
+  if r[R_KIN] then pay, paid_all = tree.payer(r, plan) end
   local n = 0
   for j = 1, #plan, STRIDE do
     n = n + 1
@@ -49,19 +53,28 @@ local function settle(id, r, plan, actual, unposted)
     if where == REMOTE then
       -- a pool on another node: the broker settles its leg
     elseif kind == KIND_BUCKET then
-      correct(ref, where, actual[n] - charged[n], plan[j + 5], plan[j + 6], plan[j + 7])
+      correct(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 5], plan[j + 6], plan[j + 7])
       if r[R_STATE] == HELD then add_risk(ref, where, -plan[j + 8]) end
     elseif kind == KIND_SLOTS then
       if r[R_STATE] == HELD then free_slot(ref, id) end
+    elseif kind == KIND_GCRA and r[R_KIN] then
+      shift_gcra(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7])
     elseif kind == KIND_GCRA then
       move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7])
     elseif kind >= KIND_FIXED then
-      correct_window(ref, where, kind, actual[n] - charged[n], plan[j + 8], plan[j + 6], plan[j + 7])
+      correct_window(ref, where, kind, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 8], plan[j + 6], plan[j + 7])
     else
       local held, waits = shares_of(r, amount, charged[n])
+      if pay then
+        -- What it has, posted or not, before and after: the parent has the rest.
+        local had = charged[n]
+        if r[R_STATE] == HELD or (r[R_STATE] == EXPIRED and r[R_CONFIRMED] == 0) then had = amount end
+        held = held + pay(j, n, had, unposted and unposted[n] or actual[n])
+      end
       share(ref, where, plan[j + 6], plan[j + 7], -held, (unposted and unposted[n] or 0) - waits)
     end
   end
+  if paid_all then paid_all() end
 end
 
 -- show lists what an answer tells of a record: state, rank, expires, late,
@@ -180,6 +193,7 @@ end
 local function flush(idle)
   flush_slots()
   flush_counters(idle)
+  tree.flush_kin()
   local renew = finish_meta()
   call(unpack_all(fields))
   if #drops > 2 then call(unpack_all(drops)) end

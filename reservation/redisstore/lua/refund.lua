@@ -2,7 +2,8 @@
 --   KEYS[1..3] account   KEYS[4] closings of the id's minute
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, body, outcome, token, actual (packed), how many, plan or '', idle us,
---     whether only while it is held
+--     whether only while it is held, parent or '', for each hold 1 if it was taken
+--     from the parent
 -- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
 -- the values)
 --   1 settled  record, plan, levels afterwards
@@ -12,7 +13,7 @@
 --   6 only while it is held, and its lease has ended: 1, record, or 0 when it
 --     is unknown
 --   7 actual has another number of holds than the record: how many it has
-local clock, name, id, minted, span, retention, body, outcome, token, actual_raw, count, plan_raw, idle, only_held = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, body, outcome, token, actual_raw, count, plan_raw, idle, only_held, parent, taken = unpack_msg(ARGV[1])
 begin(clock, name)
 local raws = call('HMGET', A, 'm', 'r' .. id)
 load_meta(raws[1])
@@ -36,6 +37,7 @@ if not r then
   local none = {}
   for i = 1, #{unpack_msg(plan_raw)} / STRIDE do none[i] = 0 end
   r = {1, EXPIRED, 0, minted + span, retention, 0, 1, 0, NO_BODY, '', token, '', plan_raw, pack(none)}
+  if parent ~= '' then r[R_KIN] = {parent = parent, root = '', depth = 0, taken = taken, granted = {}, open = ''} end
   created = true
 elseif r[R_STATE] == SETTLED then
   return answer(r[R_BODY] == body and 2 or 3, now, reclaimed, show(r))
@@ -46,6 +48,7 @@ local plan = {unpack_msg(r[R_PLAN])}
 if #plan / STRIDE ~= count then return answer(7, now, reclaimed, #plan / STRIDE) end
 
 prefetch(plan)
+tree.depart(id, r)
 local actual = unpack_msg(actual_raw)
 settle(id, r, plan, actual, actual)
 if created or confirmed then members = members + 1 end

@@ -15,12 +15,23 @@ local r = find(id, ended, raws[2])
 if not r then
   r = find(id, ended, nil, call('HGET', KEYS[4], id))
 end
+local to = now + span
+local kin_table = r and r[R_KIN]
+if kin_table and kin_table.parent ~= '' then
+  -- To the parent's end at the latest; a parent that was lost bounds nothing.
+  local p = tree.kin_of(kin_table.parent)
+  if p and p[R_STATE] ~= HELD then
+    to = now
+  elseif p and p[R_EXPIRES] < to then
+    to = p[R_EXPIRES]
+  end
+end
 local state, ends, moved = 0, 0, false
 if r then
   state, ends = r[R_STATE], r[R_EXPIRES]
   if state == HELD and ends <= now then
     state = EXPIRED
-  elseif state == HELD and now + span > ends then
+  elseif state == HELD and to > ends then
     if pools_first == 1 then
       local plan = {unpack_msg(r[R_PLAN])}
       for j = 1, #plan, STRIDE do
@@ -30,7 +41,7 @@ if r then
         end
       end
     end
-    ends = now + span
+    ends = to
     r[R_EXPIRES], moved = ends, true
     put('r' .. id, write_record(r))
     schedule(id, ends, false)
@@ -44,13 +55,16 @@ if moved then
     local ask, known, token, retention, _, closings = read_key(raw)
     if known == id then again = write_key(ask, known, token, retention, ends + retention, closings) end
   end
-  local plan = {unpack_msg(r[R_PLAN])}
+  local plan, n = {unpack_msg(r[R_PLAN])}, 0
   for j = 1, #plan, STRIDE do
     local kind, where, ref = plan[j], plan[j + 1], plan[j + 2]
+    n = n + 1
     if kind == KIND_BUCKET then
       if where == IN_KEY and plan[j + 8] > 0 then call('PEXPIRE', ref, expire_ms(ends + KEEP), 'GT') end
     elseif where == REMOTE or plan[j + 3] == 0 then
       -- nothing held here
+    elseif kind == KIND_SLOTS and tree.is_taken(kin_table, n) then
+      -- the parent's slot covers it
     elseif kind == KIND_SLOTS then
       hold_slot(ref, id, ends)
     elseif kind == KIND_QUOTA and where == IN_KEY then

@@ -5,7 +5,9 @@
 --   ARGV[1] packed: clock us or 0, account, id, minted us, lease us, retention
 --     us, hash of the ask, token, mode (0 commit; 1 dry run; 2 the same, but
 --     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
---     for a Charge, its body, its outcome, plan, output or '', shadows or ''
+--     for a Charge, its body, its outcome, plan, output or '', shadows or '',
+--     parent or '', for each hold 1 if it spills: the limit is asked where the
+--     parent has too little
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
 --     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
 --     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
@@ -19,8 +21,10 @@
 --   2 replayed  record
 --   3 key reused   4 closed   5 stale
 --   6 unseeded  hold (from 0), ticket, ...
---   7 refused   levels
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw = unpack_msg(ARGV[1])
+--   7 refused   levels; with a parent also, for each hold, what it has left of
+--               it, -1 where the limit is asked
+--   8 the parent is not open   9 its tree takes no child more
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 
@@ -78,6 +82,24 @@ for j = 1, #plan, STRIDE do
 end
 if stale then return answer(5, now, reclaimed) end
 
+local envelope, envelope_plan, funds = nil, nil, {} -- hold: index of the parent's
+if parent ~= '' then
+  envelope = tree.kin_of(parent)
+  if not tree.is_open(envelope) then return answer(8, now, reclaimed) end
+  if tree.is_full(envelope) then return answer(9, now, reclaimed) end
+  envelope_plan = {unpack_msg(envelope[R_PLAN])}
+  local k, n = envelope[R_KIN], 0
+  local granted = k and #k.granted > 0 and k.granted
+  for j = 1, #plan, STRIDE do
+    n = n + 1
+    local i
+    if shadow_raw == '' or string.byte(shadow_raw, n) == 48 then
+      i = tree.fund_at(granted, envelope_plan, plan[j], plan[j + 1], plan[j + 2], plan[j + 6])
+    end
+    if i and (plan[j] == KIND_SLOTS or string.byte(spill, n) ~= 49 or envelope_plan[i + 3] >= plan[j + 3]) then funds[n] = i end
+  end
+end
+
 -- 4 and 5. the counters
 local out, n, h = {}, 0, 0
 local windowed = false -- whether the plan has a window here
@@ -93,6 +115,8 @@ for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
   local raw, short
   h = h + 1
+  local asked = amount -- of the limit
+  if funds[h] then asked = 0 end
   if where == REMOTE then
     n = list_remote(out, n, kind)
   else
@@ -109,20 +133,20 @@ for j = 1, #plan, STRIDE do
     if kind == KIND_BUCKET then
       local b = bucket_of(ref, where, raw)
       local level, rest = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
-      if amount > 0 and level < amount then short = true end
+      if asked > 0 and level < asked then short = true end
       counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, level
       out[n + 1], out[n + 2], out[n + 3] = level, rest, b.risk
       n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
-      if amount > 0 and charge == 0 and taken + 1 > plan[j + 5] then short = true end
+      if asked > 0 and charge == 0 and taken + 1 > plan[j + 5] then short = true end
       rooms[h] = plan[j + 5] - taken
       out[n + 1], out[n + 2] = taken, earliest
       n = n + 2
     elseif kind == KIND_GCRA then
       local g = gcra_of(ref, where, raw)
       rooms[h] = gcra_remaining(g.arrival, plan[j + 5], plan[j + 6], plan[j + 7])
-      if amount > 0 and rooms[h] < amount then short = true end
+      if asked > 0 and rooms[h] < asked then short = true end
       counters[h] = g
       n = n + 1
       out[n] = g.arrival
@@ -130,7 +154,7 @@ for j = 1, #plan, STRIDE do
       local w = window_of(ref, where, raw)
       local s = window_advanced(kind, w.s, plan[j + 6], plan[j + 7])
       rooms[h] = plan[j + 5] - window_taken(kind, s)
-      if amount > 0 and rooms[h] < amount then short = true end
+      if asked > 0 and rooms[h] < asked then short = true end
       counters[h], lefts[h] = w, s
       n = n + 1
       out[n] = shown_window(s)
@@ -150,7 +174,7 @@ for j = 1, #plan, STRIDE do
           end
           local m = #tickets
           tickets[m + 1], tickets[m + 2] = h - 1, given
-        elseif t[e + 2] + t[e + 7] + t[e + 8] + amount > plan[j + 5] then
+        elseif asked > 0 and t[e + 2] + t[e + 7] + t[e + 8] + asked > plan[j + 5] then
           short = true
         end
       end
@@ -166,6 +190,10 @@ for j = 1, #plan, STRIDE do
     if short then
       if shadow_raw ~= '' and byte(shadow_raw, h) ~= 48 then missed[h] = true else refused = true end
     end
+    if funds[h] then
+      rooms[h] = kind == KIND_SLOTS and 1 or envelope_plan[funds[h] + 3]
+      if rooms[h] < amount then refused = true end
+    end
   end
 end
 if tickets then
@@ -178,6 +206,7 @@ if chooses then
   -- their forecast: see reservation.Output.
   local o = unpack_msg(output_raw)
   local asked, least, forecast = o[1], o[2], o[3]
+  for n in pairs(funds) do o[5 + 6 * (n - 1) + 4] = 0 end -- no forecasts there
 
   -- less is what so many tokens fewer take less, with the hold's values at i.
   local function less(i, fewer)
@@ -253,11 +282,20 @@ if decides and not refused then
   token = token .. string.format('%016.0f', granted) .. chosen .. string.char(16 + #chosen)
   if #plan > 0 then plan_raw = pack(unpack_all(plan)) end
 end
-if refused then return answer(7, now, reclaimed, n, unpack_all(out)) end
+if refused then
+  if envelope then
+    for i = 1, h do out[n + i] = funds[i] and rooms[i] or -1 end
+  end
+  return answer(7, now, reclaimed, n, unpack_all(out))
+end
 
 -- 6. take all
 local commit = mode == 0
 if not commit and reclaimed > 0 then flush(idle) end
+if envelope and envelope[R_EXPIRES] < ends then
+  retention = retention + ends - envelope[R_EXPIRES]
+  ends = envelope[R_EXPIRES]
+end
 h = 0
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
@@ -271,7 +309,11 @@ for j = 1, #plan, STRIDE do
     plan[j + 8] = s and s.start > now and s.start or now
     windowed = true
   end
-  if amount > 0 and where ~= REMOTE then
+  if funds[h] then
+    local i = funds[h]
+    if kind >= KIND_FIXED then plan[j + 8] = envelope_plan[i + 8] end
+    if kind ~= KIND_SLOTS then envelope_plan[i + 3] = envelope_plan[i + 3] - amount end
+  elseif amount > 0 and where ~= REMOTE then
     local at = places[h]
     if kind == KIND_BUCKET then
       out[at + 1] = lefts[h] - amount
@@ -304,6 +346,12 @@ if commit then
   if windowed then plan_raw = pack(unpack_all(plan)) end
   local r = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
   members = members + 1
+  if envelope then
+    local taken = {}
+    for n = 1, h do taken[n] = funds[n] and '1' or '0' end
+    tree.join(id, r, parent, envelope, table.concat(taken))
+    if #envelope_plan > 0 then envelope[R_PLAN] = pack(unpack_all(envelope_plan)) end
+  end
   if charge == 1 then
     r[R_ACTUAL] = pack(charged_of(r, plan))
     r[R_STATE], r[R_RANK], r[R_CLOSED_AT], r[R_BODY], r[R_OUTCOME] = SETTLED, 2, now, body, outcome

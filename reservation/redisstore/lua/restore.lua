@@ -3,11 +3,12 @@
 --   KEYS[5] idempotency key, KEYS[1] again for none
 --   KEYS[6..] counters with their own key
 --   ARGV[1] packed: clock us or 0, account, id, lease end us, retention us, hash
---     of the ask, token, idle us of quotas, latest lease end us from now, plan
+--     of the ask, token, idle us of quotas, latest lease end us from now, plan, parent or '', for each hold 1 if it
+--     was taken from the parent
 -- Returns, packed: code, now, reclaimed, then by code
 --   1 restored   2 known  state, lease end us   3 the lease has ended
 --   4 the lease ends too late   5 a counter can't hold as much  hold (from 0)
-local clock, name, id, ends, retention, ask, token, idle, furthest, plan_raw = unpack_msg(ARGV[1])
+local clock, name, id, ends, retention, ask, token, idle, furthest, plan_raw, parent, taken = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 local raws = call('HMGET', A, 'm', 'r' .. id)
@@ -42,6 +43,38 @@ for j = 1, #plan, STRIDE do
   end
 end
 
+-- The envelope, where it is open, pays what it paid before.
+local envelope, envelope_plan, paid = nil, nil, {}
+if parent ~= '' then
+  envelope = tree.kin_of(parent)
+  if not tree.is_open(envelope) then envelope = nil end
+end
+if envelope then
+  if envelope[R_EXPIRES] < ends then
+    retention = retention + ends - envelope[R_EXPIRES]
+    ends = envelope[R_EXPIRES]
+  end
+  envelope_plan = {unpack_msg(envelope[R_PLAN])}
+  local granted, n = tree.adoptable(envelope).granted, 0
+  for j = 1, #plan, STRIDE do
+    n = n + 1
+    local i
+    if string.byte(taken, n) == 49 then i = tree.fund_at(granted, envelope_plan, plan[j], plan[j + 1], plan[j + 2], plan[j + 6]) end
+    paid[n] = '0'
+    if i and (plan[j] == KIND_SLOTS or envelope_plan[i + 3] >= plan[j + 3]) then
+      paid[n] = '1'
+      if plan[j] ~= KIND_SLOTS then envelope_plan[i + 3] = envelope_plan[i + 3] - plan[j + 3] end
+      if plan[j] == KIND_BUCKET then
+        plan[j + 8] = 0
+      elseif plan[j] >= KIND_FIXED then
+        plan[j + 8] = envelope_plan[i + 8]
+      end
+    end
+  end
+  if #plan > 0 then plan_raw = pack(unpack_all(plan)) end
+  if #envelope_plan > 0 then envelope[R_PLAN] = pack(unpack_all(envelope_plan)) end
+end
+
 -- Who asked with the key meanwhile has it.
 local key = KEYS[5]
 if key == A then
@@ -54,9 +87,13 @@ else
   end
 end
 
+local h = 0
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
-  if where == REMOTE or amount == 0 and kind ~= KIND_BUCKET then
+  h = h + 1
+  if paid[h] == '1' then
+    -- the counter stays as it is
+  elseif where == REMOTE or amount == 0 and kind ~= KIND_BUCKET then
     -- nothing to take here
   elseif kind == KIND_BUCKET then
     correct(ref, where, amount, plan[j + 5], plan[j + 6], plan[j + 7])
@@ -73,7 +110,9 @@ for j = 1, #plan, STRIDE do
 end
 members = members + 1
 schedule(id, ends, false)
-put('r' .. id, write_record({1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}))
+local held = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
+if envelope then tree.join(id, held, parent, envelope, table.concat(paid)) end
+put('r' .. id, write_record(held))
 if key ~= '' then
   local until_at = ends + retention
   call('SET', key, write_key(ask, id, token, retention, until_at, KEYS[4]), 'PX', expire_ms(until_at) + CLOSING_SLACK_MS)

@@ -175,6 +175,8 @@ func reasonName(r reservation.Reason) string {
 		return "quota_exhausted"
 	case reservation.QuotaHeld:
 		return "quota_held"
+	case reservation.EnvelopeExhausted:
+		return "envelope_exhausted"
 	case reservation.ExceedsCapacity:
 		return "exceeds_capacity"
 	}

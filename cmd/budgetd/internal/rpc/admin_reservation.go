@@ -34,7 +34,7 @@ func (a *admin) ListReservations(ctx context.Context, request *connect.Request[b
 		r := &page.Reservations[i]
 		answer.Reservations = append(answer.Reservations, &budgetv1.OpenReservation{
 			ReservationId: r.Reservation, CreatedAt: timeOut(r.Minted), ExpiresAt: timeOut(r.ExpiresAt),
-			Labels: r.Labels, Holds: holdsOut(r.Holds), Degraded: r.Degraded,
+			Labels: r.Labels, Holds: holdsOut(r.Holds), Degraded: r.Degraded, Parent: parentOut(r.Parent),
 		})
 	}
 	return connect.NewResponse(answer), nil

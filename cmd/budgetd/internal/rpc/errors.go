@@ -63,6 +63,12 @@ func (b *base) asConnect(ctx context.Context, err error, in place) error {
 		return connect.NewError(connect.CodeAlreadyExists, errors.New("idempotencyKey: was used in this account with another request; use a new key, or repeat the first request as it was"))
 	case errors.Is(err, reservation.ErrConflict):
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the reservation is closed with another usage; GetReservation tells with which"))
+	case errors.Is(err, reservation.ErrParentUnknown):
+		return connect.NewError(connect.CodeNotFound, errors.New("parent: is no reservation of this account"))
+	case errors.Is(err, reservation.ErrParentEnded):
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("parent: that reservation is not held any more: its lease has ended, or it is closed; Reserve another envelope"))
+	case errors.Is(err, reservation.ErrParentFull):
+		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("parent: at most %d reservations may be open in one tree, at most %d generations deep; end some of them first", reservation.MaxTreeOpen, reservation.MaxTreeDepth))
 	case errors.Is(err, reservation.ErrNotHeld):
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the reservation is not held any more: its lease has ended, or it is closed; Reserve again"))
 	case errors.Is(err, reservation.ErrNotFound), errors.Is(err, quota.ErrUnknownAccount):

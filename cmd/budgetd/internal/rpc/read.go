@@ -107,6 +107,7 @@ func (s *service) GetReservation(ctx context.Context, request *connect.Request[b
 		Holds:         holdsOut(story.Holds),
 		PriceVersion:  story.PriceVersion,
 		Degraded:      story.Degraded,
+		Parent:        parentOut(story.Parent),
 		LedgerState:   budgetv1.LedgerState_LEDGER_STATE_NONE,
 
 		ShadowRefusals: shadowsOut(story.Shadow),
@@ -130,4 +131,12 @@ func (s *service) GetReservation(ctx context.Context, request *connect.Request[b
 		}
 	}
 	return connect.NewResponse(answer), nil
+}
+
+// parentOut names an envelope, "" for none.
+func parentOut(id reservation.ID) string {
+	if id == (reservation.ID{}) {
+		return ""
+	}
+	return id.String()
 }

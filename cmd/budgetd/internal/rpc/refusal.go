@@ -20,6 +20,8 @@ var reasons = map[reservation.Reason]budgetv1.RefusalReason{
 	reservation.QuotaExhausted:     budgetv1.RefusalReason_REFUSAL_REASON_QUOTA_EXHAUSTED,
 	reservation.ExceedsCapacity:    budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
 	reservation.QuotaHeld:          budgetv1.RefusalReason_REFUSAL_REASON_QUOTA_HELD,
+
+	reservation.EnvelopeExhausted: budgetv1.RefusalReason_REFUSAL_REASON_ENVELOPE_EXHAUSTED,
 }
 
 // refused is the answer to a call that a limit refused. A quota whose period
@@ -89,6 +91,8 @@ func limitText(account string, refusal *reservation.RefusedLimit, tooLong bool) 
 	switch refusal.Reason {
 	case reservation.ExceedsCapacity:
 		return text + fmt.Sprintf("asked %s, and it never holds more than %s; waiting does not help, ask for less", show(refusal.Asked), show(refusal.Max))
+	case reservation.EnvelopeExhausted:
+		return text + fmt.Sprintf("asked %s, %s left in the parent; ask for less, or again when another call of the parent has ended", show(refusal.Asked), show(refusal.Remaining))
 	case reservation.QuotaHeld:
 		text += fmt.Sprintf("asked %s, %s left of %s while open calls hold %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max), show(refusal.Held))
 	case reservation.ConcurrencyLimited:

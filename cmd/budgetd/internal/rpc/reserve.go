@@ -25,6 +25,7 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		Key:     m.IdempotencyKey,
 		Amounts: amountsIn(m.Amounts),
 		DryRun:  m.DryRun,
+		Parent:  m.Parent,
 		APIKey:  apiKey(ctx),
 	}
 	if err := keyIn(m.IdempotencyKey); err != nil {
