@@ -93,6 +93,7 @@ var (
 		"rollover":       "leave it out",
 		"queue":          "leave it out; a refusal says when to come back",
 		"count_refusals": "leave it out; a refusal counts nothing",
+		"ban":            "leave it out; a refusal says when to come back",
 	}
 )
 

@@ -450,6 +450,7 @@ func drawLimit(t *rapid.T, name string, kind quota.Kind) quota.Limit {
 		Match:    drawMatch(t),
 		Per:      rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"model", "user", "null", "y"}), 0, 3, rapid.ID).Draw(t, "per"),
 		WhenDown: rapid.SampledFrom([]quota.DownRule{"", quota.DownClosed, quota.DownOpen}).Draw(t, "down"),
+		Mode:     rapid.SampledFrom([]quota.Mode{"", quota.ModeShadow, quota.ModeOff}).Draw(t, "mode"),
 		OnExpiry: rapid.SampledFrom([]quota.ExpiryRule{"", quota.ExpiryGiveBack, quota.ExpiryCharge}).Draw(t, "expiry"),
 	}
 	switch kind {
