@@ -2,4 +2,7 @@
 
 package backtest_test
 
-const equalRequests = 1_000_000
+const (
+	equalRequests  = 1_000_000
+	memoryRequests = 10_000
+)
