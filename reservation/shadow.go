@@ -19,7 +19,12 @@ func (r *ReserveRequest) Decides() bool { return r.Output != nil || r.Shadows() 
 
 // Shadows says whether a hold is that of a shadow limit.
 func (r *ReserveRequest) Shadows() bool {
-	return slices.ContainsFunc(r.Holds, func(h Hold) bool { return h.Shadow })
+	for i := range r.Holds { // by index: holds are large, and every Reserve asks
+		if r.Holds[i].Shadow {
+			return true
+		}
+	}
+	return false
 }
 
 // Granting is the request as a shadow hold is compared with it: for the output
@@ -69,7 +74,12 @@ func (r *ReserveRequest) Taken(d Decided) []Taken {
 
 // shadows says whether a hold of the reservation is that of a shadow limit.
 func (t *reservationToken) shadows() bool {
-	return slices.ContainsFunc(t.Holds, func(h plannedHold) bool { return h.Shadow })
+	for i := range t.Holds {
+		if t.Holds[i].Shadow {
+			return true
+		}
+	}
+	return false
 }
 
 // undecided says that the engine has something to decide.
