@@ -59,8 +59,9 @@ func compose(s script, generation uint64, replace map[string]string) string {
 	}
 	if usual != "" {
 		b.WriteString(luaFile(usual))
-		b.WriteString("local function general()\n")
 	}
+	// A function of its own, as one may have 200 locals, those of the prelude among them.
+	b.WriteString("local function general()\n")
 	for _, name := range append(modules[:len(modules):len(modules)], s.String()) {
 		text, replaced := replace[name]
 		if !replaced {
@@ -68,9 +69,7 @@ func compose(s script, generation uint64, replace map[string]string) string {
 		}
 		b.WriteString(text)
 	}
-	if usual != "" {
-		b.WriteString("end\nreturn general()\n")
-	}
+	b.WriteString("end\nreturn general()\n")
 	return b.String()
 }
 
