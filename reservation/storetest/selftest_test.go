@@ -1180,6 +1180,38 @@ var mutants = []mutant{
 			}
 		}
 	})},
+	{"a call in an envelope takes from the limit", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			q.Parent = reservation.ID{}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
+	{"what a call leaves of its envelope is the limit's", true, func(f *faulty) {
+		f.refund = func(m *Model, q reservation.RefundRequest) (reservation.RefundAnswer, error) {
+			if r := m.find(q.Account, q.ID); r != nil {
+				r.kin.Taken = 0
+			}
+			return m.Refund(context.Background(), q)
+		}
+	}},
+	{"an envelope that is closed leaves its calls open", true, func(f *faulty) {
+		f.refund = func(m *Model, q reservation.RefundRequest) (reservation.RefundAnswer, error) {
+			for _, r := range m.records {
+				if r.account == q.Account && r.kin.Parent == q.ID {
+					r.kin = reservation.Kin{}
+				}
+			}
+			return m.Refund(context.Background(), q)
+		}
+	}},
+	{"a lease is renewed beyond its envelope", true, func(f *faulty) {
+		f.renew = func(m *Model, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
+			if r := m.find(q.Account, q.ID); r != nil {
+				r.kin.Parent = reservation.ID{}
+			}
+			return m.Renew(context.Background(), q)
+		}
+	}},
 }
 
 // caught returns what finds the mutant: the name of the first scenario and of
