@@ -50,12 +50,23 @@ func newSimulateCommand(s streams) *cobra.Command {
 	p.StringVar(&f.html, "html", "", "write a page with tables and charts to this `file`; it loads nothing from elsewhere")
 	p.BoolVar(&f.check, "check", false, "compare with what is known, and exit with 1 where it differs")
 	p.BoolVar(&f.json, "json", false, "print JSON")
-	p.StringVar(&f.Traces, "traces", "", "`folder` with code.csv and conv.csv for the scenario holds; generated if not given")
 	for _, scenario := range simulate.Scenarios() {
-		cmd.AddCommand(f.command(s, scenario.Name, scenario.Title, scenario.Help, []simulate.Scenario{scenario}))
+		one := f.command(s, scenario.Name, scenario.Title, scenario.Help, []simulate.Scenario{scenario})
+		if scenario.Name == "holds" {
+			f.addTraces(one)
+		}
+		cmd.AddCommand(one)
 	}
-	cmd.AddCommand(f.command(s, "all", "All of them", "All scenarios, one after the other.", simulate.Scenarios()))
+	all := f.command(s, "all", "All of them", "All scenarios, one after the other.", simulate.Scenarios())
+	f.addTraces(cmd)
+	f.addTraces(all)
+	cmd.AddCommand(all)
 	return cmd
+}
+
+// addTraces adds the flag of the one scenario that plays traces.
+func (f *simulateFlags) addTraces(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.Traces, "traces", "", "`folder` with code.csv and conv.csv for the scenario holds; generated if not given")
 }
 
 func (f *simulateFlags) command(s streams, name, short, long string, scenarios []simulate.Scenario) *cobra.Command {
