@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/budgetd/budgetd/clients/go/transport"
+	"github.com/budgetd/budgetd/estimator/answer"
 )
 
 // admit finds out who pays, and refuses a call of which it can't, or whose budget
@@ -25,9 +26,17 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	if key == "" {
 		return c, nil
 	}
+	for _, name := range []string{headerBudgetLabels, headerBudgetAccount} {
+		if len(r.Header.Values(name)) > 1 {
+			return nil, invalid("there are several headers " + name + ": send one")
+		}
+	}
+	if mask := usageMask(r, to); mask != "" {
+		return nil, invalid(mask + " may leave the usage out of the answer, by which calls are charged: leave it out")
+	}
 	labels, err := labelsOf(r.Header.Get(headerBudgetLabels))
 	if err != nil {
-		return nil, &transport.Fault{Kind: transport.FaultInvalid, Message: "budget proxy: " + err.Error()}
+		return nil, invalid(err.Error())
 	}
 	if to.free && !p.config.ProviderKeys[to.provider].IsSet() {
 		return c, nil
@@ -42,6 +51,26 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	}
 	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
 	return c, nil
+}
+
+func invalid(problem string) *transport.Fault {
+	return &transport.Fault{Kind: transport.FaultInvalid, Message: "budget proxy: " + problem}
+}
+
+// usageMask returns what selects the fields of Gemini's answer, "" for nothing.
+func usageMask(r *http.Request, to route) string {
+	if answer.LayoutOrOpenAI(to.provider) != answer.Gemini {
+		return ""
+	}
+	for _, name := range []string{"fields", "$fields"} {
+		if r.URL.Query().Has(name) {
+			return "the parameter " + name
+		}
+	}
+	if len(r.Header.Values("X-Goog-Fieldmask")) > 0 {
+		return "the header X-Goog-FieldMask"
+	}
+	return ""
 }
 
 func (p *Proxy) tooLarge() *transport.Fault {

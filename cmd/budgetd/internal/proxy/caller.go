@@ -50,6 +50,9 @@ func labelsOf(text string) (map[string]string, error) {
 		if !ok || name == "" || value == "" {
 			return nil, fmt.Errorf("%s is not name=value, with commas between", headerBudgetLabels)
 		}
+		if name == "model" || name == "provider" {
+			return nil, fmt.Errorf("%s states %s, which the proxy reads in the call itself: leave it out", headerBudgetLabels, name)
+		}
 		if labels[name] = value; len(labels) > maxLabels {
 			return nil, fmt.Errorf("%s has more than %d labels", headerBudgetLabels, maxLabels)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,11 +153,40 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // forward sends a call to its upstream, and notes whether there was a connection.
+// What the upstream says in the broker's headers is not passed on.
 func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
 	c := callOf(r.Context())
-	return p.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+	a, err := p.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	})))
+	if err == nil {
+		withoutBudget(a.Header)
+		a.Body = &trailed{ReadCloser: a.Body, answer: a}
+	}
+	return a, err
+}
+
+// withoutBudget takes out what only this proxy may say.
+func withoutBudget(header http.Header) {
+	for name := range header {
+		if strings.HasPrefix(name, "X-Budget-") {
+			delete(header, name)
+		}
+	}
+}
+
+// trailed is the body of an upstream's answer, whose trailer comes with its end.
+type trailed struct {
+	io.ReadCloser
+	answer *http.Response
+}
+
+func (t *trailed) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err != nil {
+		withoutBudget(t.answer.Trailer)
+	}
+	return n, err
 }
 
 // learn reads in an answer what the broker said of the call's key.

@@ -171,17 +171,26 @@ func isFree(method, provider string, segments []string, exact bool, base *url.UR
 		if last == "models" {
 			return versioned(segments[:n-1], last)
 		}
-		return n >= 2 && segments[n-2] == "models" && (layout != answer.Gemini || !strings.Contains(last, ":")) && versioned(segments[:n-2], "models")
+		return n >= 2 && segments[n-2] == "models" && (layout != answer.Gemini || !strings.ContainsAny(plainly(last), ":/?#%")) && versioned(segments[:n-2], "models")
 	case http.MethodPost:
 		switch layout {
 		case answer.Anthropic:
 			return n >= 3 && last == "count_tokens" && segments[n-2] == "messages" && segments[n-3] == "v1" && (n == 3 || !exact)
 		case answer.Gemini:
 			model, counts := strings.CutSuffix(last, ":countTokens")
-			return counts && model != "" && n >= 2 && segments[n-2] == "models" && versioned(segments[:n-2], "models")
+			return counts && model != "" && !strings.ContainsAny(plainly(model), ":/?#%") && n >= 2 && segments[n-2] == "models" && versioned(segments[:n-2], "models")
 		}
 	}
 	return false
+}
+
+// plainly is a segment without its escapes.
+func plainly(segment string) string {
+	plain, err := url.PathUnescape(segment)
+	if err != nil {
+		return "%" // segmentsOf has looked
+	}
+	return plain
 }
 
 func standard(provider string) bool {
