@@ -22,10 +22,15 @@ const (
 // errNoneAsked says that every broker failed lately and none was asked.
 var errNoneAsked = errors.New("no broker answered lately")
 
+// errHasty is the end of a call whose caller gave its broker less time than the
+// Client does: others are not to suffer for it.
+var errHasty = errors.New("the caller had no time to wait")
+
 // brokers are those that a Client may ask, each with a breaker.
 type brokers struct {
-	each []*endpoint
-	last atomic.Int32 // index of the one that answered last
+	each     []*endpoint
+	deadline time.Duration // what a broker is given to answer; less is its caller's haste
+	last     atomic.Int32  // index of the one that answered last
 }
 
 type endpoint struct {
@@ -39,7 +44,9 @@ func newEndpoint(service budgetv1connect.BudgetServiceClient) *endpoint {
 		Timeout:      breakerPause,
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresInARow },
 		IsSuccessful: func(err error) bool { return !isTransient(err) },
-		IsExcluded:   func(err error) bool { return connect.CodeOf(err) == connect.CodeCanceled },
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, errHasty) || connect.CodeOf(err) == connect.CodeCanceled
+		},
 	})}
 }
 
@@ -48,6 +55,10 @@ func newEndpoint(service budgetv1connect.BudgetServiceClient) *endpoint {
 // answer. All of them together have the time within, of which each gets an equal
 // share of what is left.
 func ask[A any](ctx context.Context, b *brokers, within time.Duration, call func(context.Context, budgetv1connect.BudgetServiceClient) (*connect.Response[A], error)) (*connect.Response[A], error) {
+	if ends, bounded := ctx.Deadline(); bounded {
+		within = min(within, time.Until(ends))
+	}
+	hasty := within < b.deadline // says nothing of a broker that did not answer
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -63,8 +74,12 @@ func ask[A any](ctx context.Context, b *brokers, within time.Duration, call func
 		share := time.Until(deadline) / time.Duration(len(b.each)-i)
 		attempt, cancel := context.WithTimeout(ctx, share)
 		answer, err := call(attempt, e.service)
+		if hasty && attempt.Err() != nil {
+			done(errHasty)
+		} else {
+			done(err)
+		}
 		cancel()
-		done(err)
 		if !isTransient(err) {
 			b.last.Store(int32(index))
 			return answer, err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -52,6 +53,7 @@ func New(address, key string, opts ...Option) (*Client, error) {
 	c.kept.most, c.kept.mostBytes, c.kept.age = o.kept, o.keptBytes, o.keptFor
 	c.kept.hurry = make(chan struct{}, 1)
 	rpc := append([]connect.ClientOption{connect.WithInterceptors(credential{"Bearer " + key})}, o.rpc...)
+	c.brokers.deadline = o.deadline
 	for _, each := range append([]string{address}, o.others...) {
 		u, err := url.Parse(each)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -132,6 +134,29 @@ func (r Request) message() *budgetv1.ReserveRequest {
 		Account: r.Account, Labels: r.Labels, Amounts: r.Amounts, Llm: r.LLM,
 		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()),
 	}
+}
+
+// readable says which text of the request no broker could read.
+func (r Request) readable() error {
+	faulty := func(field string) error {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is not UTF-8", field))
+	}
+	for field, text := range map[string]string{"account": r.Account, "idempotency key": r.Key, "model": r.LLM.GetModel(), "provider": r.LLM.GetProvider()} {
+		if !utf8.ValidString(text) {
+			return faulty(field)
+		}
+	}
+	for name, value := range r.Labels {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return faulty(fmt.Sprintf("label %q", name))
+		}
+	}
+	for meter := range r.Amounts {
+		if !utf8.ValidString(meter) {
+			return faulty(fmt.Sprintf("meter %q", meter))
+		}
+	}
+	return nil
 }
 
 func (r Request) lease() time.Duration {

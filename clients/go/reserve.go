@@ -51,6 +51,9 @@ func (a *attempt) reserve(ctx context.Context) (*Reservation, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx.Err())
 	}
+	if err := a.request.readable(); err != nil {
+		return nil, err
+	}
 	within := a.client.options.deadline
 	deadline, bounded := ctx.Deadline()
 	if bounded {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -55,20 +56,39 @@ func Local(perSecond float64, burst int) (WhenDown, error) {
 	if burst < 1 {
 		return WhenDown{}, fmt.Errorf("local bucket: a burst of %d: want at least 1", burst)
 	}
-	bucket := rate.NewLimiter(rate.Limit(perSecond), burst)
-	return WhenDown{func(request Request, _ error) (*Reservation, error) {
-		asked, now := requestsOf(request), time.Now()
-		if asked > int64(burst) {
-			return nil, refusedLocally(bucket, asked, now, 0)
-		}
-		taken := bucket.ReserveN(now, int(asked))
-		if wait := taken.DelayFrom(now); wait > 0 {
-			taken.CancelAt(now)
-			return nil, refusedLocally(bucket, asked, now, wait)
-		}
-		return unreserved(request), nil
-	}}, nil
+	bucket := &localBucket{limiter: rate.NewLimiter(rate.Limit(perSecond), burst), now: time.Now}
+	return WhenDown{bucket.decide}, nil
 }
+
+// localBucket reads the clock under the lock under which it takes: a refill is
+// counted once, whatever the order in which callers looked at theirs.
+type localBucket struct {
+	mu      sync.Mutex
+	limiter *rate.Limiter
+	now     func() time.Time
+	last    time.Time
+}
+
+func (b *localBucket) decide(request Request, _ error) (*Reservation, error) {
+	asked := requestsOf(request)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := b.now(); now.After(b.last) {
+		b.last = now
+	}
+	switch {
+	case asked > int64(b.limiter.Burst()):
+		return nil, refusedLocally(b.limiter, asked, b.last, 0)
+	case b.limiter.AllowN(b.last, int(asked)):
+		return unreserved(request), nil
+	}
+	missing := float64(asked) - b.limiter.TokensAt(b.last)
+	seconds := min(missing/float64(b.limiter.Limit()), maxLocalWait.Seconds())
+	return nil, refusedLocally(b.limiter, asked, b.last, max(time.Duration(math.Ceil(seconds*1e9)), 1))
+}
+
+// maxLocalWait bounds what a refusal tells of a bucket that fills for years.
+const maxLocalWait = 365 * 24 * time.Hour
 
 // unreserved is the reservation of a call that goes on without a broker: it may
 // use what it asked for.
@@ -90,7 +110,7 @@ func refusedLocally(bucket *rate.Limiter, asked int64, now time.Time, wait time.
 	refusal := &budgetv1.Refusal{
 		Reason: budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
 		Limit:  LocalLimit, Meter: "requests", Asked: asked,
-		Remaining: int64(math.Floor(bucket.TokensAt(now))), LimitAmount: int64(bucket.Burst()),
+		Remaining: max(0, int64(math.Floor(bucket.TokensAt(now)))), LimitAmount: int64(bucket.Burst()),
 	}
 	text := "no broker answers, and the call asks for more than the local bucket ever holds"
 	refused := &RefusedError{Refusal: refusal, LimitHeaders: http.Header{}}

@@ -144,8 +144,29 @@ type Transport struct {
 }
 
 // maxDrained bounds what is read of an answer that is not returned, so that its
-// connection can be used again.
-const maxDrained = 64 << 10
+// connection can be used again, and maxDraining how long.
+const (
+	maxDrained  = 64 << 10
+	maxDraining = 100 * time.Millisecond
+)
+
+// drain reads a body to its end and closes it, or only closes it where that end
+// does not come.
+func drain(body io.ReadCloser) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.CopyN(io.Discard, body, maxDrained)
+		body.Close()
+	}()
+	late := time.NewTimer(maxDraining)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+		go body.Close() // one that waits for its Read ends with the request's context
+	}
+}
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -173,8 +194,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			next.Body = body
 		}
 		if response != nil {
-			_, _ = io.CopyN(io.Discard, response.Body, maxDrained)
-			response.Body.Close()
+			drain(response.Body)
 		}
 		if ended := t.Policy.sleep(ctx, wait); ended != nil {
 			if next.Body != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -175,3 +176,47 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 		}
 	}
 }
+
+// endless is a body of which nothing comes until it is closed.
+type endless struct {
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (e *endless) Read([]byte) (int, error) {
+	<-e.closed
+	return 0, io.ErrClosedPipe
+}
+
+func (e *endless) Close() error {
+	e.once.Do(func() { close(e.closed) })
+	return nil
+}
+
+// An answer that is not returned may go on for ever: nobody waits for its end.
+func TestBodiesThatDoNotEnd(t *testing.T) {
+	body := &endless{closed: make(chan struct{})}
+	tries := 0
+	transport := &Transport{
+		Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			if tries++; tries > 1 {
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+			}
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: body}, nil
+		}),
+		Policy: Policy{Tries: 2, First: time.Millisecond},
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://provider.test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := transport.RoundTrip(request)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer, err)
+	}
+	<-body.closed
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
