@@ -421,7 +421,7 @@ func drawGrants(t *rapid.T, name *rapid.Generator[string]) []quota.Grant {
 			g.From = time.UnixMicro(rapid.Int64Range(0, 1<<52).Draw(t, "from")).UTC()
 		}
 		if rapid.Bool().Draw(t, "ends") {
-			g.Until = time.UnixMicro(rapid.Int64Range(1<<52, 1<<53).Draw(t, "until")).UTC()
+			g.Until = time.UnixMicro(rapid.Int64Range(1<<52+1, 1<<53).Draw(t, "until")).UTC()
 		}
 		grants = append(grants, g)
 	}
