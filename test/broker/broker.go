@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -225,14 +226,31 @@ func (b *Broker) Log() string { return b.log.String() }
 // to standard output; the test fails unless it exits with 0.
 func Run(tb testing.TB, args ...string) string {
 	tb.Helper()
+	out, code := Try(tb, args...)
+	if code != 0 {
+		tb.Fatalf("budgetd %s: exit status %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// Try runs a command that may fail, and returns what it printed, with its errors
+// where it failed, and its exit code.
+func Try(tb testing.TB, args ...string) (out string, code int) {
+	tb.Helper()
 	cmd := exec.Command(Binary(tb), args...)
 	cmd.Env = cleanEnvironment()
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		tb.Fatalf("budgetd %s: %v\n%s%s", strings.Join(args, " "), err, out.String(), errs.String())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var failed *exec.ExitError
+	switch {
+	case err == nil:
+		return stdout.String(), 0
+	case errors.As(err, &failed):
+		return stdout.String() + stderr.String(), failed.ExitCode()
 	}
-	return out.String()
+	tb.Fatalf("budgetd %s: %v", strings.Join(args, " "), err)
+	return "", 0
 }
 
 // Key makes an API key for accounts in the store that args name ("--data",
