@@ -74,6 +74,10 @@ func ask[A any](ctx context.Context, b *brokers, within time.Duration, call func
 		share := time.Until(deadline) / time.Duration(len(b.each)-i)
 		attempt, cancel := context.WithTimeout(ctx, share)
 		answer, err := call(attempt, e.service)
+		if connect.CodeOf(err) == connect.CodeCanceled && attempt.Err() == nil {
+			// Nobody here gave up: the broker ended, or its connection did.
+			err = connect.NewError(connect.CodeUnavailable, err)
+		}
 		if hasty && attempt.Err() != nil {
 			done(errHasty)
 		} else {

@@ -2,6 +2,9 @@ package budget_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -48,5 +51,28 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 		if _, err := client.Reserve(t.Context(), request); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), field+" is not UTF-8") {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// A call that nobody gave up here was not cancelled, whatever is said of it: where a
+// broker was killed under it, it is worth another try.
+func TestNobodyCancelled(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(499)
+		_, _ = io.WriteString(w, `{"code":"canceled","message":"the broker ends"}`)
+	}))
+	defer server.Close()
+	client, err := budget.New(server.URL, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Refund(t.Context(), "some", budget.Unused()); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Refund(ctx, "some", budget.Unused()); connect.CodeOf(err) != connect.CodeCanceled {
+		t.Errorf("a caller that gave up: %v", err)
 	}
 }
