@@ -28,9 +28,8 @@ var errHasty = errors.New("the caller had no time to wait")
 
 // brokers are those that a Client may ask, each with a breaker.
 type brokers struct {
-	each     []*endpoint
-	deadline time.Duration // what a broker is given to answer; less is its caller's haste
-	last     atomic.Int32  // index of the one that answered last
+	each []*endpoint
+	last atomic.Int32 // index of the one that answered last
 }
 
 type endpoint struct {
@@ -53,12 +52,14 @@ func newEndpoint(service budgetv1connect.BudgetServiceClient) *endpoint {
 // ask makes a call at one broker after the other, beginning with the one that
 // answered last, until one answers; an error that another try can't change is an
 // answer. All of them together have the time within, of which each gets an equal
-// share of what is left.
-func ask[A any](ctx context.Context, b *brokers, within time.Duration, call func(context.Context, budgetv1connect.BudgetServiceClient) (*connect.Response[A], error)) (*connect.Response[A], error) {
+// share of what is left. A caller that leaves less than patience is hasty, and
+// what runs out of time for it is no failure of a broker; 0 is of a call in the
+// Client's own time, where each counts.
+func ask[A any](ctx context.Context, b *brokers, within, patience time.Duration, call func(context.Context, budgetv1connect.BudgetServiceClient) (*connect.Response[A], error)) (*connect.Response[A], error) {
 	if ends, bounded := ctx.Deadline(); bounded {
 		within = min(within, time.Until(ends))
 	}
-	hasty := within < b.deadline // says nothing of a broker that did not answer
+	hasty := within < patience // says nothing of a broker that did not answer
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	deadline, _ := ctx.Deadline()

@@ -53,7 +53,6 @@ func New(address, key string, opts ...Option) (*Client, error) {
 	c.kept.most, c.kept.mostBytes, c.kept.age = o.kept, o.keptBytes, o.keptFor
 	c.kept.hurry = make(chan struct{}, 1)
 	rpc := append([]connect.ClientOption{connect.WithInterceptors(credential{"Bearer " + key})}, o.rpc...)
-	c.brokers.deadline = o.deadline
 	for _, each := range append([]string{address}, o.others...) {
 		u, err := url.Parse(each)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -197,6 +196,11 @@ func (c *Client) whenDown(request Request) WhenDown {
 // Refund reports what the call used and gives back the rest. Repeating it is
 // safe. Of a Reservation without ID there is nothing to refund.
 func (c *Client) Refund(ctx context.Context, reservation string, usage Usage) (*budgetv1.RefundResponse, error) {
+	return c.refund(ctx, reservation, usage, c.options.deadline)
+}
+
+// refund is Refund with the patience that [ask] is to know of.
+func (c *Client) refund(ctx context.Context, reservation string, usage Usage, patience time.Duration) (*budgetv1.RefundResponse, error) {
 	message, err := usage.message(reservation)
 	if err != nil {
 		return nil, err
@@ -204,7 +208,7 @@ func (c *Client) Refund(ctx context.Context, reservation string, usage Usage) (*
 	if reservation == "" {
 		return &budgetv1.RefundResponse{}, nil
 	}
-	answer, err := ask(ctx, &c.brokers, attemptTimeout, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RefundResponse], error) {
+	answer, err := ask(ctx, &c.brokers, attemptTimeout, patience, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RefundResponse], error) {
 		return broker.Refund(ctx, connect.NewRequest(message))
 	})
 	if err != nil {
@@ -217,10 +221,15 @@ func (c *Client) Refund(ctx context.Context, reservation string, usage Usage) (*
 // end. ErrEnded when the reservation is not held any more. One without ID never
 // ends: its end is the zero Time.
 func (c *Client) Renew(ctx context.Context, reservation string, lease time.Duration) (time.Time, error) {
+	return c.renew(ctx, reservation, lease, c.options.deadline)
+}
+
+// renew is Renew with the patience that [ask] is to know of.
+func (c *Client) renew(ctx context.Context, reservation string, lease, patience time.Duration) (time.Time, error) {
 	if reservation == "" {
 		return time.Time{}, nil
 	}
-	answer, err := ask(ctx, &c.brokers, attemptTimeout, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RenewResponse], error) {
+	answer, err := ask(ctx, &c.brokers, attemptTimeout, patience, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RenewResponse], error) {
 		return broker.Renew(ctx, connect.NewRequest(&budgetv1.RenewRequest{ReservationId: reservation, Lease: durationpb.New(lease)}))
 	})
 	if connect.CodeOf(err) == connect.CodeFailedPrecondition {

@@ -131,7 +131,7 @@ func (c *Client) renewInBackground(ctx context.Context, reservation string, leas
 		wait := lease / 3
 		for pause.For(ctx, wait) == nil {
 			attempt, cancel := context.WithTimeout(ctx, min(attemptTimeout, lease/3))
-			_, err := c.Renew(attempt, reservation, lease)
+			_, err := c.renew(attempt, reservation, lease, 0)
 			cancel()
 			switch {
 			case err == nil:
@@ -155,7 +155,7 @@ func (c *Client) refundNow(ctx context.Context, reservation string, usage Usage)
 	defer cancel()
 	growing := newBackOff()
 	for {
-		answer, err := c.Refund(ctx, reservation, usage)
+		answer, err := c.refund(ctx, reservation, usage, 0)
 		if err == nil {
 			return answer, nil
 		}

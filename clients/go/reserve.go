@@ -130,7 +130,7 @@ type answer struct {
 // askForOne asks each broker until one answers.
 func (c *Client) askForOne(ctx context.Context, request Request, within time.Duration) answer {
 	var got answer
-	response, err := ask(ctx, &c.brokers, within, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
+	response, err := ask(ctx, &c.brokers, within, c.options.deadline, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
 		response, err := broker.Reserve(ctx, connect.NewRequest(request.message()))
 		got.doubt = got.doubt || inDoubt(err)
 		return response, err
@@ -187,7 +187,7 @@ func (c *Client) deliverKept(ctx context.Context, call *keptCall) error {
 		if err := proto.Unmarshal(call.reserve, message); err != nil {
 			return err
 		}
-		response, err := ask(ctx, &c.brokers, c.options.deadline, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
+		response, err := ask(ctx, &c.brokers, c.options.deadline, 0, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.ReserveResponse], error) {
 			return broker.Reserve(ctx, connect.NewRequest(message))
 		})
 		switch {
