@@ -151,21 +151,23 @@ const (
 )
 
 // drain reads a body to its end and closes it, or only closes it where that end
-// does not come.
-func drain(body io.ReadCloser) {
+// does not come in time, or ctx ends before.
+func drain(ctx context.Context, body io.ReadCloser, within time.Duration) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_, _ = io.CopyN(io.Discard, body, maxDrained)
 		body.Close()
 	}()
-	late := time.NewTimer(maxDraining)
+	late := time.NewTimer(within)
 	defer late.Stop()
 	select {
 	case <-ended:
+		return
 	case <-late.C:
-		go body.Close() // one that waits for its Read ends with the request's context
+	case <-ctx.Done():
 	}
+	go body.Close() // one that waits for its Read ends with the request's context
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -193,10 +195,15 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			}
 			next.Body = body
 		}
+		begun := time.Now()
 		if response != nil {
-			drain(response.Body)
+			drain(ctx, response.Body, min(wait, maxDraining))
 		}
-		if ended := t.Policy.sleep(ctx, wait); ended != nil {
+		ended := ctx.Err()
+		if ended == nil {
+			ended = t.Policy.sleep(ctx, max(wait-time.Since(begun), 0)) // draining is a part of the wait
+		}
+		if ended != nil {
 			if next.Body != nil {
 				next.Body.Close()
 			}

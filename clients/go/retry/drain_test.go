@@ -1,0 +1,134 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// stalling answers 503 with headers and the beginning of a body that does not end,
+// and the second call with 200. gone is told of each stalled call that has ended.
+func stalling(t *testing.T) (url string, calls *atomic.Int32, gone chan struct{}) {
+	t.Helper()
+	calls, gone = &atomic.Int32{}, make(chan struct{}, 16)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) > 1 {
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "{")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		gone <- struct{}{}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, calls, gone
+}
+
+// soon fails the test when what should end does not.
+func soon(t *testing.T, what string, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s did not end", what)
+	}
+}
+
+func TestABodyThatDoesNotEnd(t *testing.T) {
+	url, calls, gone := stalling(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wait = 400 * time.Millisecond
+	var slept time.Duration
+	policy := Policy{
+		First: wait, MaxWait: wait, Random: func() float64 { return 0.5 },
+		Sleep: func(ctx context.Context, d time.Duration) error { slept = d; return ctx.Err() },
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		response, err := (&Transport{Policy: policy}).RoundTrip(request)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if response.Body.Close(); response.StatusCode != http.StatusOK {
+			t.Errorf("answered %d", response.StatusCode)
+		}
+	}()
+	soon(t, "the call", done)
+	soon(t, "the connection of the answer that stalled", gone)
+	if calls.Load() != 2 || slept > wait-maxDraining {
+		t.Errorf("%d calls, slept %v; want 2, and at most %v: draining is a part of the wait", calls.Load(), slept, wait-maxDraining)
+	}
+}
+
+func TestTheContextEndsDraining(t *testing.T) {
+	url, calls, gone := stalling(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slept := false
+	policy := Policy{Sleep: func(context.Context, time.Duration) error { slept = true; return nil }}
+	base := roundTrip(func(r *http.Request) (*http.Response, error) {
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			cancel() // as soon as the headers are there
+		}
+		return response, err
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := (&Transport{Base: base, Policy: policy}).RoundTrip(request); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want the context's error", err)
+		}
+	}()
+	soon(t, "the call", done)
+	soon(t, "the connection of the answer that stalled", gone)
+	if calls.Load() != 1 || slept {
+		t.Errorf("%d calls, slept %v after the context's end", calls.Load(), slept)
+	}
+}
+
+// An answer that ends leaves its connection to the next try.
+func TestADrainedConnectionIsUsedAgain(t *testing.T) {
+	from := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from[r.RemoteAddr]++; from[r.RemoteAddr] < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, "busy")
+		}
+	}))
+	defer server.Close()
+	policy := Policy{Tries: 3, Sleep: func(context.Context, time.Duration) error { return nil }}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&Transport{Base: server.Client().Transport, Policy: policy}).RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || len(from) != 1 {
+		t.Errorf("answered %d after calls from %v, want one connection", response.StatusCode, from)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
