@@ -43,33 +43,13 @@ func (s *Store) Apply(ctx context.Context, doc *policyfile.Document, options Opt
 	if err := validateBy(options.By); err != nil {
 		return Change{}, err
 	}
-	return s.edit(ctx, options.By, func(tx *sql.Tx) (edit, error) {
-		before, err := readAll(ctx, tx)
-		if err != nil {
-			return edit{}, err
-		}
-		// The version was counted up for this transaction already.
-		before.version--
-		return s.plan(before, doc, options)
-	})
+	return s.editWhole(ctx, options.By, func(before snapshot) (edit, error) { return s.plan(before, doc, options) })
 }
 
 // Diff returns what Apply would do now, and the same errors. Nothing is
 // written.
 func (s *Store) Diff(ctx context.Context, doc *policyfile.Document, options Options) (Change, error) {
-	before, err := readAll(ctx, s.db)
-	if err != nil {
-		return Change{}, unavailable(ctx, "read the policy", err)
-	}
-	e, err := s.plan(before, doc, options)
-	if err != nil {
-		return Change{}, err
-	}
-	change := Change{From: before.version, Version: before.version, Objects: e.objects(), Warnings: e.warnings}
-	if change.Changes() {
-		change.Version++
-	}
-	return change, nil
+	return s.preview(ctx, func(before snapshot) (edit, error) { return s.plan(before, doc, options) })
 }
 
 // CreateAccount adds an account. The error says what is wrong with it (its
@@ -236,10 +216,18 @@ type refused struct{ error }
 
 func (r refused) Unwrap() error { return r.error }
 
+// mustBeAt refuses another version than the one that is wanted, if one is.
+func (s snapshot) mustBeAt(want *int64) error {
+	if want == nil || *want == s.version {
+		return nil
+	}
+	return refused{fmt.Errorf("%w: it is at version %d and not %d; look at the difference again", ErrVersionMoved, s.version, *want)}
+}
+
 // plan works out what a document changes, and checks what results.
 func (s *Store) plan(before snapshot, doc *policyfile.Document, options Options) (edit, error) {
-	if want := options.IfVersion; want != nil && *want != before.version {
-		return edit{}, refused{fmt.Errorf("%w: it is at version %d and not %d; look at the difference again", ErrVersionMoved, before.version, *want)}
+	if err := before.mustBeAt(options.IfVersion); err != nil {
+		return edit{}, err
 	}
 	// What is stated replaces what is stored, even if that can't be read.
 	kept := newDocuments()
@@ -311,6 +299,45 @@ func encodeNormal(policy *quota.Policy, kind Kind, name string) (string, error) 
 	}
 }
 
+// change is what the edit does to the policy at a version, before it is done.
+func (e edit) change(from int64) Change {
+	return Change{From: from, Version: from, Objects: e.objects(), Warnings: e.warnings}
+}
+
+// preview returns what work makes of the whole policy, and writes nothing.
+func (s *Store) preview(ctx context.Context, work func(before snapshot) (edit, error)) (Change, error) {
+	before, err := readAll(ctx, s.db)
+	if err != nil {
+		return Change{}, unavailable(ctx, "read the policy", err)
+	}
+	e, err := work(before)
+	var said refused
+	if errors.As(err, &said) {
+		return Change{}, said.error
+	}
+	if err != nil {
+		return Change{}, err
+	}
+	change := e.change(before.version)
+	if change.Changes() {
+		change.Version++
+	}
+	return change, nil
+}
+
+// editWhole is edit by what the whole policy is.
+func (s *Store) editWhole(ctx context.Context, by string, work func(before snapshot) (edit, error)) (Change, error) {
+	return s.edit(ctx, by, func(tx *sql.Tx) (edit, error) {
+		before, err := readAll(ctx, tx)
+		if err != nil {
+			return edit{}, err
+		}
+		// The version was counted up for this transaction already.
+		before.version--
+		return work(before)
+	})
+}
+
 // edit has work say what to write in one transaction, and writes it under a new
 // version unless that is nothing.
 func (s *Store) edit(ctx context.Context, by string, work func(*sql.Tx) (edit, error)) (Change, error) {
@@ -320,7 +347,7 @@ func (s *Store) edit(ctx context.Context, by string, work func(*sql.Tx) (edit, e
 		if err != nil {
 			return false, err
 		}
-		change = Change{From: version - 1, Version: version - 1, Objects: e.objects(), Warnings: e.warnings}
+		change = e.change(version - 1)
 		if !change.Changes() {
 			return false, nil
 		}

@@ -2,7 +2,6 @@ package policystore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,39 +65,15 @@ func (s *Store) SwitchLimits(ctx context.Context, w Switch, by string, dryRun bo
 	if err := errors.Join(validateBy(by), w.validate()); err != nil {
 		return Change{}, err
 	}
-	if !dryRun {
-		return s.edit(ctx, by, func(tx *sql.Tx) (edit, error) {
-			before, err := readAll(ctx, tx)
-			if err != nil {
-				return edit{}, err
-			}
-			// The version was counted up for this transaction already.
-			before.version--
-			return w.edit(before)
-		})
+	if dryRun {
+		return s.preview(ctx, w.edit)
 	}
-	before, err := readAll(ctx, s.db)
-	if err != nil {
-		return Change{}, unavailable(ctx, "read the policy", err)
-	}
-	e, err := w.edit(before)
-	if err != nil {
-		var said refused
-		if errors.As(err, &said) {
-			return Change{}, said.error
-		}
-		return Change{}, err
-	}
-	change := Change{From: before.version, Version: before.version, Objects: e.objects(), Warnings: e.warnings}
-	if change.Changes() {
-		change.Version++
-	}
-	return change, nil
+	return s.editWhole(ctx, by, w.edit)
 }
 
 func (w Switch) edit(before snapshot) (edit, error) {
-	if want := w.IfVersion; want != nil && *want != before.version {
-		return edit{}, refused{fmt.Errorf("%w: it is at version %d and not %d; look at the difference again", ErrVersionMoved, before.version, *want)}
+	if err := before.mustBeAt(w.IfVersion); err != nil {
+		return edit{}, err
 	}
 	e := newEdit()
 	for kind, only := range map[Kind]string{KindPlan: w.Plan, KindPool: w.Pool, KindAccount: w.Account} {
@@ -154,12 +129,14 @@ const maxWarnings = 20
 // that were not in shadow: they were not there, or off. What the first policy
 // states and what a new plan has meets nobody yet.
 func (e edit) unwatched(before documents) []string {
+	if len(before[KindPlan])+len(before[KindPool])+len(before[KindAccount]) == 0 {
+		return nil
+	}
 	var warnings []string
 	for _, kind := range []Kind{KindPlan, KindPool, KindAccount} {
 		for _, name := range slices.Sorted(maps.Keys(e.new[kind])) {
 			old, new := e.old[kind][name], e.new[kind][name]
-			first := len(before[KindPlan])+len(before[KindPool])+len(before[KindAccount]) == 0
-			if new == "" || old == new || first || old == "" && kind != KindPool {
+			if new == "" || old == new || old == "" && kind != KindPool {
 				continue
 			}
 			known := limitsIn(kind, name, old)
