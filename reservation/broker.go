@@ -509,11 +509,9 @@ const heldPace = time.Second
 
 func (w *work) refusal(answer ReserveAnswer, refusal Refusal) *RefusedLimit {
 	h := &w.token.Holds[refusal.Hold]
-	refused := &RefusedLimit{
-		Reason: refusal.Reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
-		Asked: refusal.Asked, Remaining: refusal.Remaining, Max: h.Capacity(), Window: h.window(),
-		RetryAt: refusal.RetryAt, Now: answer.Now,
-	}
+	limit := h.refused(refusal.Reason, refusal.Asked)
+	refused := &limit
+	refused.Remaining, refused.RetryAt, refused.Now = refusal.Remaining, refusal.RetryAt, answer.Now
 	byOutput := slices.ContainsFunc(w.slopes, func(s meterSlope) bool { return s.Meter == h.Meter })
 	if byOutput && w.least == nil && w.estimate.Unbounded != "" {
 		refused.Unbounded, refused.Output = w.estimate.Unbounded, w.estimate.Output.Ceiling

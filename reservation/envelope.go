@@ -133,10 +133,7 @@ func (b *Broker) revive(ctx context.Context, e *envelope, now time.Time) (bool, 
 	if err != nil || record.State != StateUnknown {
 		return false, engineError(err)
 	}
-	held, known := b.registry.find(e.token.ID)
-	if !known {
-		held = registered{id: e.token.ID, raw: e.raw, expiresAt: e.token.ID.Minted().Add(e.token.Lease).UnixMicro()}
-	}
+	held := b.registry.findOr(e.token, e.raw)
 	if held.expiresAt <= now.UnixMicro() {
 		return false, nil
 	}

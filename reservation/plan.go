@@ -115,6 +115,14 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 	return h
 }
 
+// refused is a refusal of the hold's limit, without what only the engine knows.
+func (h *plannedHold) refused(reason Reason, asked quota.Amount) RefusedLimit {
+	return RefusedLimit{
+		Reason: reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
+		Asked: asked, Max: h.Capacity(), Window: h.window(),
+	}
+}
+
 // closedLimit returns the first limit whose rule is to refuse while the engine
 // does not answer, or nil when every limit is open.
 func (p plan) closedLimit() *quota.Limit {

@@ -138,6 +138,15 @@ func (r *registry) find(id ID) (registered, bool) {
 	return registered{}, false
 }
 
+// findOr is find, and for a reservation that is not registered what its token says:
+// it was made with the first lease.
+func (r *registry) findOr(token *reservationToken, raw []byte) registered {
+	if e, known := r.find(token.ID); known {
+		return e
+	}
+	return registered{id: token.ID, raw: raw, expiresAt: token.ID.Minted().Add(token.Lease).UnixMicro()}
+}
+
 func (r *registry) size() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,10 +56,7 @@ func (b *Broker) renew(ctx context.Context, token *reservationToken, raw []byte,
 	if err != nil || answer.State != StateUnknown {
 		return answer, err
 	}
-	e, known := b.registry.find(token.ID)
-	if !known {
-		e = registered{id: token.ID, raw: raw, expiresAt: token.ID.Minted().Add(token.Lease).UnixMicro()}
-	}
+	e := b.registry.findOr(token, raw)
 	if e.expiresAt <= answer.Now.UnixMicro() {
 		return answer, nil
 	}

@@ -145,27 +145,23 @@ type ShadowRefusal struct {
 	Asked              quota.Amount
 }
 
-// wouldRefuse lists the limits whose holds were missed.
+// wouldRefuse is missedLimits as it is kept.
 func (t *reservationToken) wouldRefuse() []ShadowRefusal {
 	var refusals []ShadowRefusal
-	for i := range t.Holds {
-		if h := &t.Holds[i]; h.Missed && h.Wanted > 0 {
-			refusals = append(refusals, ShadowRefusal{Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Reason: h.missedBy(), Asked: h.Wanted})
-		}
+	for _, l := range t.missedLimits() {
+		refusals = append(refusals, ShadowRefusal{Limit: l.Limit, Pool: l.Pool, Scope: l.Scope, Meter: l.Meter, Reason: l.Reason, Asked: l.Asked})
 	}
 	return refusals
 }
 
-// missedLimits is wouldRefuse where the levels of the time are not known.
+// missedLimits lists the limits whose holds were missed. The levels of the time are
+// not known.
 func (t *reservationToken) missedLimits() []RefusedLimit {
 	var limits []RefusedLimit
 	for i := range t.Holds {
 		h := &t.Holds[i]
 		if h.Missed && h.Wanted > 0 {
-			limits = append(limits, RefusedLimit{
-				Reason: h.missedBy(), Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind,
-				Asked: h.Wanted, Max: h.Capacity(), Window: h.window(),
-			})
+			limits = append(limits, h.refused(h.missedBy(), h.Wanted))
 		}
 	}
 	return limits

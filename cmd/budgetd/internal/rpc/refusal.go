@@ -35,22 +35,7 @@ func (s *service) refused(account string, refusal *reservation.RefusedLimit) *co
 	}
 	tooLong := used && refusal.Retryable() && refusal.RetryAt.Sub(refusal.Now) > s.maxRetryAfter
 	err := connect.NewError(code, errors.New(refusalText(account, refusal, tooLong)))
-	detail := &budgetv1.Refusal{
-		Reason:      reasons[refusal.Reason],
-		Limit:       refusal.Limit,
-		Pool:        refusal.Pool,
-		Scope:       refusal.Scope,
-		Meter:       string(refusal.Meter),
-		Asked:       int64(refusal.Asked),
-		Remaining:   int64(refusal.Remaining),
-		LimitAmount: int64(refusal.Max),
-		Retryable:   refusal.Retryable() && !tooLong,
-		ResetsAt:    timeOut(refusal.ResetsAt),
-	}
-	if detail.Retryable {
-		detail.RetryAt = timestamppb.New(refusal.RetryAt)
-	}
-	addDetail(err, detail)
+	addDetail(err, refusalOut(refusal, refusal.Retryable() && !tooLong))
 	refusedHeaders(refusal, err.Meta())
 	if code == connect.CodeResourceExhausted && refusal.Retryable() {
 		wait := refusal.RetryAfter()
@@ -60,6 +45,26 @@ func (s *service) refused(account string, refusal *reservation.RefusedLimit) *co
 		err.Meta().Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
 	}
 	return err
+}
+
+// refusalOut is a refusal as callers get it, with when to come back if that helps.
+func refusalOut(refusal *reservation.RefusedLimit, retryable bool) *budgetv1.Refusal {
+	detail := &budgetv1.Refusal{
+		Reason:      reasons[refusal.Reason],
+		Limit:       refusal.Limit,
+		Pool:        refusal.Pool,
+		Scope:       refusal.Scope,
+		Meter:       string(refusal.Meter),
+		Asked:       int64(refusal.Asked),
+		Remaining:   int64(refusal.Remaining),
+		LimitAmount: int64(refusal.Max),
+		Retryable:   retryable,
+		ResetsAt:    timeOut(refusal.ResetsAt),
+	}
+	if retryable {
+		detail.RetryAt = timestamppb.New(refusal.RetryAt)
+	}
+	return detail
 }
 
 // refusalText explains a refusal to somebody in a hurry, as in
