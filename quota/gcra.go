@@ -29,7 +29,7 @@ func (g GCRA) Cost(n Amount) int64 {
 	if g.Refill <= 0 {
 		return maxGCRAMicros
 	}
-	cost, ok := mulDivUp(uint64(n), uint64(g.PerMicros), uint64(g.Refill))
+	cost, ok := MulDivUp(uint64(n), uint64(g.PerMicros), uint64(g.Refill))
 	if !ok {
 		return maxGCRAMicros
 	}
@@ -41,7 +41,7 @@ func (g GCRA) Cost(n Amount) int64 {
 func (g GCRA) Remaining(arrival, now int64) Amount {
 	room := g.Cost(g.Capacity) - g.wait(arrival, now)
 	if room < 0 {
-		debt, ok := mulDivUp(uint64(-room), uint64(g.Refill), uint64(g.PerMicros))
+		debt, ok := MulDivUp(uint64(-room), uint64(g.Refill), uint64(g.PerMicros))
 		if !ok {
 			return -MaxAmount
 		}

@@ -126,7 +126,7 @@ func (w Window) taken(u Counted, now int64) Amount {
 	switch w.Kind {
 	case KindSlidingCounter:
 		left := w.Length - min(max(now-u.Start, 0), w.Length)
-		weighted, _ := mulDivUp(uint64(u.Before), uint64(left), uint64(w.Length)) // at most Before
+		weighted, _ := MulDivUp(uint64(u.Before), uint64(left), uint64(w.Length)) // at most Before
 		return Amount(weighted) + u.Now
 	case KindSlidingLog:
 		var sum Amount

@@ -1,7 +1,6 @@
 package backtest
 
 import (
-	"math/bits"
 	"slices"
 
 	"github.com/budgetd/budgetd/quota"
@@ -10,14 +9,11 @@ import (
 
 // scaled is a * by / of, rounded up, at least 1 and at most quota.MaxAmount.
 func scaled(a, by, of quota.Amount) quota.Amount {
-	high, low := bits.Mul64(uint64(a), uint64(by))
-	low, carry := bits.Add64(low, uint64(of)-1, 0)
-	high += carry
-	if high >= uint64(of) {
+	n, ok := quota.MulDivUp(uint64(a), uint64(by), uint64(of))
+	if !ok {
 		return quota.MaxAmount
 	}
-	n, _ := bits.Div64(high, low, uint64(of))
-	return max(1, min(quota.Amount(n), quota.MaxAmount))
+	return max(1, quota.Amount(min(n, uint64(quota.MaxAmount))))
 }
 
 // aim is a limit of a document whose amount is searched.
@@ -104,7 +100,7 @@ func (a *aim) alone(d *policyfile.Document, amount quota.Amount) *policyfile.Doc
 			account.Plan = rest
 		}
 		for _, grant := range grants {
-			if account.Plan != rest && grant.Limit == limit.Name || i == a.account && grant.Limit == limit.Name {
+			if grant.Limit == limit.Name && (account.Plan != rest || i == a.account) {
 				account.Grants = append(account.Grants, grant)
 			}
 		}
