@@ -42,7 +42,7 @@ func newEndpoint(service budgetv1connect.BudgetServiceClient) *endpoint {
 		MaxRequests:  1,
 		Timeout:      breakerPause,
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresInARow },
-		IsSuccessful: func(err error) bool { return !isTransient(err) },
+		IsSuccessful: func(err error) bool { return !Unanswered(err) },
 		IsExcluded: func(err error) bool {
 			return errors.Is(err, errHasty) || connect.CodeOf(err) == connect.CodeCanceled
 		},
@@ -85,7 +85,7 @@ func ask[A any](ctx context.Context, b *brokers, within, patience time.Duration,
 			done(err)
 		}
 		cancel()
-		if !isTransient(err) {
+		if !Unanswered(err) {
 			b.last.Store(int32(index))
 			return answer, err
 		}

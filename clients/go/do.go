@@ -101,14 +101,12 @@ func waitAfter(err error, growing *backoff.ExponentialBackOff) (time.Duration, b
 		wait := max(refused.RetryAfter, time.Second)
 		return wait + time.Duration(mathrand.Int64N(int64(wait/10)+1)), true
 	}
-	return growing.NextBackOff(), isTransient(err)
+	return growing.NextBackOff(), Unanswered(err)
 }
 
 // Unanswered says that an error means no more than that no broker answered in time, or
 // that the one that did can't at the moment: the same call may succeed later.
-func Unanswered(err error) bool { return isTransient(err) }
-
-func isTransient(err error) bool {
+func Unanswered(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded
 }
@@ -137,7 +135,7 @@ func (c *Client) renewInBackground(ctx context.Context, reservation string, leas
 			case err == nil:
 				wait = lease / 3
 				growing.Reset()
-			case isTransient(err):
+			case Unanswered(err):
 				wait = min(growing.NextBackOff(), lease/3)
 			default:
 				return // it has ended: the Refund will count as late
@@ -160,7 +158,7 @@ func (c *Client) refundNow(ctx context.Context, reservation string, usage Usage)
 			return answer, nil
 		}
 		failed := &RefundError{Reservation: reservation, Usage: usage, Err: fmt.Errorf("reservation %s: %w", shortened(reservation), err)}
-		if !isTransient(err) {
+		if !Unanswered(err) {
 			return nil, failed
 		}
 		if errors.Is(err, errNoneAsked) || ctx.Err() != nil || pause.For(ctx, growing.NextBackOff()) != nil {

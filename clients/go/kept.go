@@ -184,7 +184,7 @@ func (k *kept) deliver(ctx context.Context, idle chan struct{}) {
 		case err == nil:
 			growing.Reset()
 			wait = 0
-		case !isTransient(err):
+		case !Unanswered(err):
 			lost = err
 		case time.Now().After(call.giveUp):
 			lost = fmt.Errorf("%w: %w", errKeptTooLong, err)

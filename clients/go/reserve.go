@@ -73,7 +73,7 @@ func (a *attempt) reserve(ctx context.Context) (*Reservation, error) {
 		return nil, ended(ctx.Err())
 	}
 	a.doubt = a.doubt || got.doubt
-	if isTransient(got.err) {
+	if Unanswered(got.err) {
 		if bounded && !time.Now().Before(deadline) {
 			return nil, got.err
 		}

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// stalling answers 503 with headers and the beginning of a body that does not end,
-// and the second call with 200. gone is told of each stalled call that has ended.
-func stalling(t *testing.T) (url string, calls *atomic.Int32, gone chan struct{}) {
+// stalling is a request to a server that answers 503 with headers and the beginning of
+// a body that does not end, and the second call with 200; cancel ends the request's
+// context. gone is told of each stalled call that has ended.
+func stalling(t *testing.T) (request *http.Request, cancel context.CancelFunc, calls *atomic.Int32, gone chan struct{}) {
 	t.Helper()
 	calls, gone = &atomic.Int32{}, make(chan struct{}, 16)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,7 +28,13 @@ func stalling(t *testing.T) (url string, calls *atomic.Int32, gone chan struct{}
 		gone <- struct{}{}
 	}))
 	t.Cleanup(server.Close)
-	return server.URL, calls, gone
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel) // before the server waits for its calls
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request, cancel, calls, gone
 }
 
 // soon fails the test when what should end does not.
@@ -41,13 +48,7 @@ func soon(t *testing.T, what string, ended <-chan struct{}) {
 }
 
 func TestABodyThatDoesNotEnd(t *testing.T) {
-	url, calls, gone := stalling(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request, _, calls, gone := stalling(t)
 	const wait = 400 * time.Millisecond
 	var slept time.Duration
 	policy := Policy{
@@ -74,16 +75,10 @@ func TestABodyThatDoesNotEnd(t *testing.T) {
 }
 
 func TestTheContextEndsDraining(t *testing.T) {
-	url, calls, gone := stalling(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request, cancel, calls, gone := stalling(t)
 	slept := false
 	policy := Policy{Sleep: func(context.Context, time.Duration) error { slept = true; return nil }}
-	base := roundTrip(func(r *http.Request) (*http.Response, error) {
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		response, err := http.DefaultTransport.RoundTrip(r)
 		if err == nil {
 			cancel() // as soon as the headers are there
@@ -128,7 +123,3 @@ func TestADrainedConnectionIsUsedAgain(t *testing.T) {
 		t.Errorf("answered %d after calls from %v, want one connection", response.StatusCode, from)
 	}
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
