@@ -86,7 +86,7 @@ file; see apply.`,
 				if err != nil {
 					return err
 				}
-				return showChange(cmd, s, place{"database", stores.Where}, change, asJSON, false)
+				return showChange(cmd, s, databaseOf(stores), change, asJSON, false)
 			})
 		},
 	}
@@ -144,7 +144,7 @@ quotas begin afresh.`,
 				if err != nil {
 					return err
 				}
-				return showChange(cmd, s, place{"database", stores.Where}, change, asJSON, false)
+				return showChange(cmd, s, databaseOf(stores), change, asJSON, false)
 			})
 		},
 	}
@@ -249,7 +249,7 @@ still be refunded, and what it spent stays in the ledger.`,
 				if err != nil {
 					return err
 				}
-				if err := showChange(cmd, s, place{"database", stores.Where}, change, asJSON, false); err != nil {
+				if err := showChange(cmd, s, databaseOf(stores), change, asJSON, false); err != nil {
 					return err
 				}
 				fmt.Fprintln(s.err, keysStay)

@@ -55,7 +55,7 @@ within a second; counters keep what was used.`,
 				if err != nil {
 					return policyFault(args[0], err)
 				}
-				return showChange(cmd, s, place{"database", stores.Where}, change, asJSON, dryRun)
+				return showChange(cmd, s, databaseOf(stores), change, asJSON, dryRun)
 			})
 		},
 	}

@@ -75,7 +75,7 @@ stored: it can't be shown again. A key reaches its accounts and nobody else's.`,
 					return err
 				}
 				unknown := unknownAccounts(cmd.Context(), stores, key.Accounts)
-				return showNewKey(cmd, s, newKey{id: key.ID, secret: secret.Reveal(), accounts: key.Accounts, role: key.Role, unknown: unknown, where: place{"database", stores.Where}}, asJSON)
+				return showNewKey(cmd, s, newKey{id: key.ID, secret: secret.Reveal(), accounts: key.Accounts, role: key.Role, unknown: unknown, where: databaseOf(stores)}, asJSON)
 			})
 		},
 	}

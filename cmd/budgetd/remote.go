@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/budgetd/budgetd/cmd/budgetd/internal/app"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/auth"
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/config"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
@@ -50,6 +51,9 @@ type place struct {
 	kind string // "database" or "broker", as JSON has it
 	name string
 }
+
+// databaseOf names the database in what is printed.
+func databaseOf(stores *app.Stores) place { return place{"database", stores.Where} }
 
 // String names it for people.
 func (p place) String() string {

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/quota/policyfile"
 	"github.com/budgetd/budgetd/quota/policystore"
+	"github.com/budgetd/budgetd/test/broker"
 	"github.com/budgetd/budgetd/test/servers"
 )
 
@@ -23,24 +23,7 @@ import (
 type node struct {
 	stores  *Stores
 	watcher *policystore.Watcher
-	log     *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) count(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), text)
+	log     *broker.Output
 }
 
 func migrated(t *testing.T) (dsn string) {
@@ -60,7 +43,7 @@ func follow(t *testing.T, dsn string, interval time.Duration) *node {
 	t.Helper()
 	c := config.Default()
 	c.Postgres, c.Data = config.NewURL(dsn), t.TempDir()
-	n := &node{log: &lockedBuffer{}}
+	n := &node{log: &broker.Output{}}
 	a := &App{config: c, log: slog.New(slog.NewTextHandler(n.log, nil))}
 	var err error
 	if n.stores, err = OpenStores(t.Context(), c, a.log); err != nil {
@@ -167,7 +150,7 @@ func TestChangesAreHeard(t *testing.T) {
 		return err == auth.ErrKeyRevoked
 	})
 	for i, n := range nodes {
-		if n.log.count("are not heard") != 0 {
+		if strings.Count(n.log.String(), "are not heard") != 0 {
 			t.Errorf("node %d says that it hears nothing", i)
 		}
 	}
@@ -210,7 +193,7 @@ func TestListenerLost(t *testing.T) {
 		}
 	}
 	soon(t, "both say that they hear nothing", func() bool {
-		return looking.log.count("not heard at once") == 1 && hearing.log.count("not heard at once") == 1
+		return strings.Count(looking.log.String(), "not heard at once") == 1 && strings.Count(hearing.log.String(), "not heard at once") == 1
 	})
 	version := raise(t, store, 7)
 	soon(t, "the change is found by looking", func() bool { return looking.watcher.Current().Version == version })
@@ -222,7 +205,7 @@ func TestListenerLost(t *testing.T) {
 	version = raise(t, store, 8)
 	soon(t, "the next change is heard", func() bool { return hearing.watcher.Current().Version == version })
 	for _, text := range []string{"not heard at once", "heard again"} {
-		if n := hearing.log.count(text); n != 1 {
+		if n := strings.Count(hearing.log.String(), text); n != 1 {
 			t.Errorf("%q was logged %d times", text, n)
 		}
 	}
