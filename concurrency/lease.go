@@ -21,6 +21,10 @@ const (
 	MaxRetention     = 24 * time.Hour
 )
 
+// MaxWait is the longest that a caller may wait for its start: see
+// reservation.ReserveRequest.
+const MaxWait = time.Hour
+
 // ErrLease says that a lease is out of bounds.
 var ErrLease = errors.New("invalid lease")
 

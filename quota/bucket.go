@@ -23,7 +23,7 @@ type Bucket struct {
 // MicrosNever is what [Bucket.MicrosUntil] returns when waiting can't help.
 const MicrosNever int64 = math.MaxInt64
 
-// Bucket returns the arithmetic of a limit of [KindBucket] or [KindGCRA], with
+// Bucket returns the arithmetic of a limit of [KindBucket], [KindGCRA] or [KindLeakyQueue], with
 // the refill reduced to lowest terms. For any other kind, or a limit that
 // [NewPolicy] would refuse, it is a bucket that never refills.
 func (l Limit) Bucket() Bucket {
@@ -32,7 +32,7 @@ func (l Limit) Bucket() Bucket {
 	if capacity == 0 {
 		capacity = l.Rate.Amount
 	}
-	if !l.Kind.HasBurst() || l.Rate.Amount <= 0 || per <= 0 {
+	if !l.Kind.IsLevel() || l.Rate.Amount <= 0 || per <= 0 {
 		return Bucket{Capacity: max(capacity, 0), PerMicros: 1}
 	}
 	divisor := greatestCommonDivisor(int64(l.Rate.Amount), per)

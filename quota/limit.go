@@ -19,6 +19,7 @@ const (
 	KindFixedWindow    Kind = 5 // Rate.Amount in each span of Rate.Every
 	KindSlidingCounter Kind = 6 // Rate.Amount in Rate.Every, estimated from two spans
 	KindSlidingLog     Kind = 7 // Rate.Amount in any span of Rate.Every
+	KindLeakyQueue     Kind = 8 // accepts and delays: Rate, and Burst units that may wait; see [Queue]
 )
 
 // algorithms are the kinds that state a rate, by the word of the plan language.
@@ -48,7 +49,10 @@ func (k Kind) Algorithm() string {
 }
 
 // HasRate says that limits of the kind state a rate.
-func (k Kind) HasRate() bool { return k == KindBucket || k == KindGCRA || k.IsWindow() }
+func (k Kind) HasRate() bool { return k.IsLevel() || k.IsWindow() }
+
+// IsLevel says that a limit of the kind states a rate and a capacity: see [Bucket].
+func (k Kind) IsLevel() bool { return k == KindBucket || k == KindGCRA || k == KindLeakyQueue }
 
 // HasBurst says that limits of the kind have a capacity beside their rate.
 func (k Kind) HasBurst() bool { return k == KindBucket || k == KindGCRA }

@@ -29,7 +29,7 @@ type Hold struct {
 	Kind   quota.Kind
 	Amount quota.Amount // 0 to quota.MaxAmount; 1 for slots. 0 takes nothing and is never refused, but a Refund may charge the counter
 
-	Bucket quota.Bucket // KindBucket, KindGCRA
+	Bucket quota.Bucket // KindBucket, KindGCRA, KindLeakyQueue
 	Window quota.Window // kinds that count over a span of time; its Kind is the hold's
 	Max    quota.Amount // KindSlots: slots; KindQuota: units a period
 	Period quota.Period // KindQuota: the period of the reservation
@@ -62,11 +62,13 @@ const (
 type Level struct {
 	// Remaining is what a call could still take now: the bucket's level
 	// (negative while it is in debt), what is left of a window or of the quota
-	// (negative when overrun), or free slots.
+	// (negative when overrun), free slots, or what a queue could still accept. While
+	// a limit with a rate has given a start that is ahead, nothing can be taken now:
+	// it is 0, or negative as it will be then.
 	Remaining quota.Amount
 	// ResetsAt is when the bucket is full again, nothing is counted in the window
 	// any more, the earliest lease among the holders of slots ends, or the quota's
-	// period ends. Zero when a bucket is full, a window has counted nothing or no
+	// period ends; not before a start that is ahead. Zero when a bucket is full, a window has counted nothing or no
 	// slot is taken.
 	ResetsAt time.Time
 	// Seeded says that a quota's counter was seeded from the ledger in this

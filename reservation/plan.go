@@ -102,7 +102,7 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 		Soft:  a.Limit.Soft,
 	}
 	switch a.Limit.Kind {
-	case quota.KindBucket, quota.KindGCRA:
+	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:
 		h.Bucket = a.Limit.Bucket()
 	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 		h.Window = a.Limit.Window()
@@ -148,7 +148,7 @@ func (p plan) enforced() int {
 // Capacity is the most that a call could ever take from the hold's counter.
 func (h *Hold) Capacity() quota.Amount {
 	switch {
-	case h.Kind == quota.KindBucket, h.Kind == quota.KindGCRA:
+	case h.Kind.IsLevel():
 		return h.Bucket.Capacity
 	case h.Kind.IsWindow():
 		return h.Window.Max
@@ -159,7 +159,7 @@ func (h *Hold) Capacity() quota.Amount {
 // window is the span that a limit counts over, for the RateLimit-Policy header.
 func (h *Hold) window() time.Duration {
 	switch {
-	case h.Kind == quota.KindBucket, h.Kind == quota.KindGCRA:
+	case h.Kind.IsLevel():
 		micros := h.Bucket.MicrosUntil(0, 0, h.Bucket.Capacity)
 		if micros >= int64(maxWindow/time.Microsecond) {
 			return maxWindow

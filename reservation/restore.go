@@ -24,6 +24,7 @@ type RestoreRequest struct {
 	Account   string
 	ID        ID
 	Holds     []Hold
+	StartAt   time.Time // of one that waits; zero when it has started. What has a rate is taken there
 	ExpiresAt time.Time // the lease's end, at most MaxRestoredLease from now
 	Retention time.Duration
 	Key       string // idempotency key, "" for none or when it is not known
@@ -44,12 +45,15 @@ func (r *RestoreRequest) Validate() error {
 	if r.ExpiresAt.IsZero() {
 		return badRequest("expires_at", "it is missing")
 	}
+	if r.StartAt.After(r.ExpiresAt) {
+		return badRequest("start_at", "it is after the lease's end")
+	}
 	return validateRecord(r.Retention, r.Key, r.Token, r.Holds)
 }
 
 // MaxRestoredLease is how far ahead a restored lease may end: the clock of the
 // server that took over may be behind that of the one before.
-const MaxRestoredLease = concurrency.MaxLease + MintSkew
+const MaxRestoredLease = concurrency.MaxLease + concurrency.MaxWait + MintSkew
 
 // LeaseTooLong is the error, which wraps [ErrBadRequest], for a Restore whose
 // lease ends more than [MaxRestoredLease] from now.

@@ -70,6 +70,7 @@ type Store interface {
 	//     hold does not fit where it does not for Least tokens. A Shadow hold
 	//     never refuses.
 	//  6. else takes every hold, writes the record, and answers Granted. With
+	//     MaxWait the holds with a rate may be taken ahead: see ReserveRequest. With
 	//     Output the largest number of tokens is granted at which all fit but
 	//     Shadow holds, and those that do not fit then are missed: they take 0.
 	//     With Output or a Shadow hold the record's Token is what
@@ -178,6 +179,34 @@ type ReserveRequest struct {
 	// Spill names holds that are taken from the limit where the parent has less
 	// left than their Amount.
 	Spill HoldSet
+
+	// MaxWait, 0 to concurrency.MaxWait, is how long after now the reservation may
+	// start. Every counter with a rate has a last start that it gave, and shows what
+	// it will at that start while it is ahead. The reservation starts at the earliest
+	// instant, not before any of those, at which each of them covers its hold if
+	// nothing comes back; there they are taken, in the order in which the engine
+	// is asked. Quotas and slots are taken at once and must fit now. The lease runs
+	// from the start. What is given back before it goes to whoever asks next: a start
+	// once given never moves.
+	//
+	// Without a MaxWait a reservation may wait for the queues of its plan
+	// (quota.KindLeakyQueue), and for other limits no longer than that. With Settle
+	// and with a Parent, which must have started, there is no MaxWait and no wait; with Output neither a MaxWait nor a queue. A
+	// Shadow hold delays nobody: it is missed where it does not fit at the start.
+	MaxWait time.Duration
+}
+
+// Waits says that the reservation may be given a start later than now.
+func (r *ReserveRequest) Waits() bool {
+	if r.MaxWait > 0 {
+		return true
+	}
+	for i := range r.Holds {
+		if r.Holds[i].Kind == quota.KindLeakyQueue && !r.Holds[i].Shadow {
+			return r.Settle == nil && r.Parent == (ID{})
+		}
+	}
+	return false
 }
 
 // Settlement is the closing part of a Charge.
@@ -206,7 +235,8 @@ const (
 type ReserveAnswer struct {
 	Verdict   ReserveVerdict
 	Now       time.Time
-	ExpiresAt time.Time // Granted
+	StartAt   time.Time // Granted: Now, or later for one that waits
+	ExpiresAt time.Time // Granted: StartAt and the lease
 	Levels    []Level   // Granted (after taking) and Refused (as they are), in the order of the holds
 	Decided   Decided   // Granted, with Output or a Shadow hold: what was chosen
 	Refusal   Refusal   // Refused
@@ -322,6 +352,7 @@ type RefundAnswer struct {
 // Record is what an engine remembers of a reservation.
 type Record struct {
 	State     State
+	StartAt   time.Time // StateHeld: the start that it was given, if that was later than the Reserve; else zero
 	ExpiresAt time.Time
 	Token     []byte // empty once the closing is confirmed and nobody may replay the key
 	Rank      ledger.Rank

@@ -256,7 +256,7 @@ func appendHold(b []byte, h *plannedHold) []byte {
 	b = msgp.AppendInt64(b, int64(h.Amount))
 	b = msgp.AppendBool(b, h.OnExpiry == quota.ExpiryCharge)
 	switch h.Kind {
-	case quota.KindBucket, quota.KindGCRA:
+	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:
 		b = msgp.AppendInt64(b, int64(h.Bucket.Capacity))
 		b = msgp.AppendInt64(b, int64(h.Bucket.Refill))
 		b = msgp.AppendInt64(b, h.Bucket.PerMicros)
@@ -294,7 +294,7 @@ func (r *reader) hold(version byte) plannedHold {
 		h.Window.Max = quota.Amount(r.integer())
 		h.Window.Length = r.integer()
 		h.Window.Calendar = r.boolean()
-	case quota.KindBucket, quota.KindGCRA:
+	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:
 		h.Bucket.Capacity = quota.Amount(r.integer())
 		h.Bucket.Refill = quota.Amount(r.integer())
 		h.Bucket.PerMicros = r.integer()

@@ -111,7 +111,7 @@ func (h *Hold) Validate() error {
 	}
 	most := quota.MaxAmount
 	switch h.Kind {
-	case quota.KindBucket, quota.KindGCRA:
+	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:
 		if err := checkRange("bucket.capacity", h.Bucket.Capacity, 1, quota.MaxAmount); err != nil {
 			return err
 		}
@@ -193,10 +193,22 @@ func (r *ReserveRequest) Validate() error {
 			return badRequest(fmt.Sprintf("holds[%d].risk", i), "the engine chooses it; state an output")
 		}
 	}
+	if err := checkRange("max_wait", r.MaxWait, 0, concurrency.MaxWait); err != nil {
+		return err
+	}
+	if r.Settle != nil && r.MaxWait != 0 {
+		return badRequest("max_wait", "a Charge never waits")
+	}
+	if r.Parent != (ID{}) && r.MaxWait != 0 {
+		return badRequest("max_wait", "what is made in an envelope starts at once")
+	}
 	if !r.Decides() {
 		return nil
 	}
 	if r.Output != nil {
+		if r.Waits() {
+			return badRequest("output", "what is chosen can't wait for its start; leave max_wait out, or the output")
+		}
 		if err := r.Output.validate(r); err != nil {
 			return err
 		}

@@ -32,9 +32,11 @@ type counter struct {
 	idleAt    int64 // when it may be dropped, while idleIndex >= 0
 	idleIndex int
 
+	start int64 // of a limit with a rate: the last start that it gave ahead; 0 for none
+
 	bucketState
 	risk    quota.Amount   // bucket: open sum of the risks of its holds; they keep the counter
-	arrival int64          // GCRA: theoretical arrival time
+	arrival int64          // GCRA: theoretical arrival time; queue: when it is empty
 	counted *quota.Counted // windows; nil: nothing
 	slots   slotHeap
 	quotaState
@@ -137,15 +139,15 @@ func (q *quotaState) quotaOver(now int64) bool {
 func (c *counter) silentFrom(quotaIdle int64) int64 {
 	switch {
 	case c.key.kind == quota.KindBucket:
-		return c.fullAt
-	case c.key.kind == quota.KindGCRA:
-		return c.arrival
+		return max(c.fullAt, c.start)
+	case c.key.kind.IsLevel():
+		return max(c.arrival, c.start)
 	case c.key.kind.IsWindow():
 		if c.counted == nil {
-			return 0
+			return c.start
 		}
 		w := quota.Window{Kind: c.key.kind, Length: c.counted.Length, Calendar: c.counted.Calendar}
-		return w.EmptyAt(*c.counted)
+		return max(w.EmptyAt(*c.counted), c.start)
 	case c.key.kind == quota.KindSlots && len(c.slots) == 0:
 		return 0
 	case c.key.kind == quota.KindQuota && c.held == 0 && c.unposted == 0:
@@ -157,10 +159,11 @@ func (c *counter) silentFrom(quotaIdle int64) int64 {
 // look is what a counter shows to one hold at one instant.
 type look struct {
 	counter   *counter // nil when there is none
+	at        int64    // of a limit with a rate: the instant that it shows, now or a start that is ahead
 	remaining quota.Amount
 	remainder int64 // bucket
 	risk      quota.Amount
-	arrival   int64         // GCRA: theoretical arrival time
+	arrival   int64         // GCRA, queue: as the counter's
 	counted   quota.Counted // windows: as of now
 	earliest  int64         // slots: first lease end; 0 for none
 	seeded    bool
@@ -169,24 +172,27 @@ type look struct {
 
 // look reads a counter, which may be nil, and changes nothing that shows.
 func (s *Store) look(c *counter, h *reservation.Hold, now int64) look {
-	l := look{counter: c, seeded: true}
+	l := look{counter: c, at: now, seeded: true}
+	if c != nil {
+		l.at = max(now, c.start)
+	}
 	switch h.Kind {
 	case quota.KindBucket:
 		l.remaining = h.Bucket.Capacity
 		if c != nil {
-			l.remaining, l.remainder = c.levelFor(&h.Bucket, now)
+			l.remaining, l.remainder = c.levelFor(&h.Bucket, l.at)
 			l.risk = c.risk
 		}
-	case quota.KindGCRA:
+	case quota.KindGCRA, quota.KindLeakyQueue:
 		if c != nil {
 			l.arrival = c.arrival
 		}
-		l.remaining = quota.GCRA(h.Bucket).Remaining(l.arrival, now)
+		l.remaining = quota.GCRA(h.Bucket).Remaining(l.arrival, l.at)
 	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 		if c != nil && c.counted != nil {
-			l.counted = h.Window.Advance(*c.counted, now)
+			l.counted = h.Window.Advance(*c.counted, l.at)
 		}
-		l.remaining = h.Window.Remaining(l.counted, now)
+		l.remaining = h.Window.Remaining(l.counted, l.at)
 	case quota.KindSlots:
 		l.remaining = h.Max
 		if c != nil {
@@ -205,19 +211,22 @@ func (s *Store) look(c *counter, h *reservation.Hold, now int64) look {
 
 // level shows the look as the contract does.
 func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
-	shown := reservation.Level{Remaining: l.remaining, Seeded: l.seeded}
+	shown := reservation.Level{Remaining: l.left(now), Seeded: l.seeded}
+	if h.Kind.HasRate() && l.at > now {
+		shown.ResetsAt = at(l.at)
+	}
 	switch h.Kind {
 	case quota.KindBucket:
 		shown.Risk = l.risk
 		if wait := h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Bucket.Capacity); wait > 0 {
-			shown.ResetsAt = at(later(now, wait))
+			shown.ResetsAt = at(later(l.at, wait))
 		}
-	case quota.KindGCRA:
-		if l.arrival > now {
+	case quota.KindGCRA, quota.KindLeakyQueue:
+		if l.arrival > l.at {
 			shown.ResetsAt = at(l.arrival)
 		}
 	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
-		if ends := h.Window.EmptyAt(l.counted); ends != 0 {
+		if ends := h.Window.EmptyAt(l.counted); ends > l.at || ends != 0 && l.at <= now {
 			shown.ResetsAt = at(ends)
 		}
 	case quota.KindSlots:
@@ -239,32 +248,34 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 
 // refusal says why hold i of a Reserve does not fit, with a Reason of 0 when it
 // does. With an Output it is that of the least tokens.
-func (l *look) refusal(i int, q *reservation.ReserveRequest, now int64) reservation.Refusal {
+func (l *look) refusal(i int, q *reservation.ReserveRequest, now, until int64) reservation.Refusal {
 	h := &q.Holds[i]
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
-	fits := asked == 0 || asked <= l.room()
+	fits := asked == 0
+	switch {
+	case l.fund != nil:
+		fits = fits || asked <= l.fund.left()
+	case h.Kind.HasRate():
+		fits = fits || l.startFor(h, asked) <= until
+	default:
+		fits = fits || asked <= l.remaining
+	}
 	if q.Output != nil {
-		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(), l.risk)
+		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(now), l.risk)
 		asked, want, soonest = q.Output.Refused(i, h, l.risk)
 	}
 	if fits {
 		return reservation.Refusal{}
 	}
-	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.room()}
+	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.room(now)}
 	switch {
 	case l.fund != nil:
 		r.Reason = reservation.EnvelopeExhausted
 	case want > h.Capacity():
 		r.Reason = reservation.ExceedsCapacity
-	case h.Kind == quota.KindBucket:
+	case h.Kind.HasRate():
 		r.Reason = reservation.RateLimited
-		r.RetryAt = at(later(now, max(h.Bucket.MicrosUntil(l.remaining, l.remainder, want), soonest.Microseconds())))
-	case h.Kind == quota.KindGCRA:
-		r.Reason = reservation.RateLimited
-		r.RetryAt = at(later(now, quota.GCRA(h.Bucket).MicrosUntil(l.arrival, now, want)))
-	case h.Kind.IsWindow():
-		r.Reason = reservation.RateLimited
-		r.RetryAt = at(later(now, h.Window.MicrosUntil(l.counted, now, want)))
+		r.RetryAt = at(max(l.retryFor(h, want), later(now, soonest.Microseconds())))
 	case h.Kind == quota.KindSlots:
 		r.Reason = reservation.ConcurrencyLimited
 		r.RetryAt = at(l.earliest)
@@ -276,16 +287,17 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now int64) reservat
 }
 
 // take makes the look show what the hold leaves, without touching the counter.
-func (l *look) take(h *reservation.Hold, expires, now int64) {
+func (l *look) take(h *reservation.Hold, expires int64) {
 	switch h.Kind {
 	case quota.KindBucket:
 		l.remaining = h.Bucket.Take(l.remaining, h.Amount)
-	case quota.KindGCRA:
-		l.arrival = quota.GCRA(h.Bucket).Move(l.arrival, now, 0, h.Amount)
-		l.remaining = quota.GCRA(h.Bucket).Remaining(l.arrival, now)
+	case quota.KindGCRA, quota.KindLeakyQueue:
+		// A queue's arrival is not before the start any more.
+		l.arrival = quota.GCRA(h.Bucket).Move(l.arrival, l.at, 0, h.Amount)
+		l.remaining = quota.GCRA(h.Bucket).Remaining(l.arrival, l.at)
 	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
-		l.counted, _ = h.Window.Take(l.counted, h.Amount, now)
-		l.remaining = h.Window.Remaining(l.counted, now)
+		l.counted, _ = h.Window.Take(l.counted, h.Amount, l.at)
+		l.remaining = h.Window.Remaining(l.counted, l.at)
 	case quota.KindSlots:
 		l.remaining -= h.Amount
 		if l.earliest == 0 || expires < l.earliest {

@@ -14,6 +14,7 @@ type record struct {
 	ask     reservation.Hash
 	token   []byte // never written to once stored: answers share it
 
+	start     int64 // that it was given, if that was later than the Reserve
 	expires   int64 // lease end
 	retention int64
 	due       int64 // where it is in the heap of its place
@@ -50,7 +51,7 @@ type hold struct {
 	charge  bool          // keep the hold when the lease ends
 	bucket  quota.Bucket  // as reserved
 	window  *quota.Window // as reserved; nil for other kinds
-	at      int64         // windows: the instant under which the hold is counted
+	at      int64         // windows: the instant under which the hold is counted; queue: its start
 	max     quota.Amount  // as reserved
 	end     int64         // of a quota's period
 
@@ -106,6 +107,8 @@ func (s *Store) bind(r *record, i int, h *reservation.Hold, c *counter, now int6
 	case h.Kind.IsWindow():
 		window := h.Window
 		r.holds[i].window, r.holds[i].at = &window, r.id.Minted().UnixMicro()
+	case h.Kind == quota.KindLeakyQueue:
+		r.holds[i].at = r.id.Minted().UnixMicro()
 	}
 	return &r.holds[i]
 }
@@ -163,14 +166,21 @@ func (h *hold) correct(actual quota.Amount, now int64) {
 	if h.record.kin != nil && h.kind.HasRate() {
 		difference -= h.record.paid(h, before, actual, now)
 	}
+	if h.kind.HasRate() {
+		now = h.counter.at(now)
+	}
 	switch {
 	case difference == 0:
 	case h.kind == quota.KindBucket:
 		h.counter.correct(&h.bucket, difference, now)
 	case h.kind == quota.KindGCRA && h.record.kin != nil:
 		h.counter.arrival = quota.GCRA(h.bucket).Shift(h.counter.arrival, now, difference)
+	case h.kind == quota.KindLeakyQueue && h.record.kin != nil:
+		h.counter.arrival = quota.Queue(h.bucket).Shift(h.counter.arrival, now, difference)
 	case h.kind == quota.KindGCRA:
 		h.counter.arrival = quota.GCRA(h.bucket).Move(h.counter.arrival, now, before, actual)
+	case h.kind == quota.KindLeakyQueue:
+		h.counter.arrival = quota.Queue(h.bucket).Correct(h.counter.arrival, h.at, now, before, actual)
 	case h.kind.IsWindow():
 		var counted quota.Counted
 		if h.counter.counted != nil {
@@ -299,6 +309,8 @@ func (r *record) showInto(actual []quota.Amount, now int64) reservation.Record {
 	if r.state == reservation.StateHeld {
 		if now >= r.expires {
 			shown.State = reservation.StateExpired
+		} else if r.start != 0 {
+			shown.StartAt = at(r.start)
 		}
 		return shown
 	}

@@ -57,7 +57,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		if a != nil {
 			parent = a.records[q.Parent]
 		}
-		if !parent.isOpen(now) {
+		if !parent.isOpen(now) || parent.start > now {
 			answer.Verdict = reservation.ParentEnded
 			return nil
 		}
@@ -88,11 +88,11 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			if q.Holds[i].Shadow {
 				continue
 			}
-			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].room(), looks[i].risk))
+			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].room(now), looks[i].risk))
 		}
 		if answer.Decided.Tokens >= q.Output.Least {
 			decided := *q
-			decided.Holds = held(q, answer.Decided.Tokens, looks)
+			decided.Holds = held(q, answer.Decided.Tokens, looks, now)
 			for i := range decided.Holds {
 				answer.Decided.Forecast = append(answer.Decided.Forecast, decided.Holds[i].Risk > 0)
 			}
@@ -100,11 +100,12 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			q = &decided
 		}
 	}
+	until := startUntil(q, looks, now)
 	for i := range q.Holds {
 		if q.Holds[i].Kind == quota.KindSlots && q.Settle != nil || q.Holds[i].Shadow {
 			continue
 		}
-		refusal := looks[i].refusal(i, q, now)
+		refusal := looks[i].refusal(i, q, now, until)
 		if refusal.Reason != 0 && (answer.Verdict != reservation.Refused || refusal.Stricter(answer.Refusal)) {
 			answer.Verdict, answer.Refusal = reservation.Refused, refusal
 		}
@@ -116,23 +117,25 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		}
 		return nil
 	}
+	start := startOf(q, looks, now)
 	if choice.Decides() {
-		q = decide(choice, q, answer, looks, now)
+		q = decide(choice, q, answer, looks, start, now)
 	}
-	expires := now
+	passTo(q, looks, start)
+	expires := start
 	if q.Settle == nil {
 		expires += q.Lease.Microseconds()
 	}
 	if parent != nil {
 		expires = min(expires, parent.expires)
 	}
-	answer.Verdict, answer.ExpiresAt = reservation.Granted, at(expires)
+	answer.Verdict, answer.StartAt, answer.ExpiresAt = reservation.Granted, at(start), at(expires)
 	if !q.DryRun {
 		if a == nil {
 			a = s.account(q.Account)
 			defer s.settle(a)
 		}
-		s.grant(a, q, parent, looks, expires, now)
+		s.grant(a, q, parent, looks, start, expires, now)
 	}
 	for i := range q.Holds {
 		h := &q.Holds[i]
@@ -144,7 +147,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 // decide leaves out the shadow holds that do not fit what is granted, and returns
 // the request with the token of what was decided. choice is the request as asked,
 // q with the holds for what is granted.
-func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer, looks []look, now int64) *reservation.ReserveRequest {
+func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer, looks []look, start, now int64) *reservation.ReserveRequest {
 	decided := *q
 	decided.Holds = slices.Clone(q.Holds)
 	if answer.Decided.Forecast == nil {
@@ -156,7 +159,7 @@ func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAn
 		if !h.Shadow || h.Kind == quota.KindSlots && q.Settle != nil {
 			continue
 		}
-		if refusal := looks[i].refusal(i, granting, now); refusal.Reason != 0 {
+		if refusal := looks[i].refusal(i, granting, now, start); refusal.Reason != 0 {
 			answer.Shadow = append(answer.Shadow, refusal)
 			answer.Decided.Miss(i, len(q.Holds))
 			h.Amount, h.Risk = 0, 0
@@ -167,11 +170,11 @@ func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAn
 }
 
 // held returns the holds as they are taken for so many output tokens, which fit.
-func held(q *reservation.ReserveRequest, tokens int64, looks []look) []reservation.Hold {
+func held(q *reservation.ReserveRequest, tokens int64, looks []look, now int64) []reservation.Hold {
 	holds := make([]reservation.Hold, len(q.Holds))
 	for i := range q.Holds {
 		holds[i] = q.Holds[i]
-		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].room(), looks[i].risk)
+		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].room(now), looks[i].risk)
 		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
 	}
 	return holds
@@ -184,7 +187,7 @@ func (s *Store) levelAfter(q *reservation.ReserveRequest, h *reservation.Hold, b
 	if h.Amount == 0 || h.Kind == quota.KindSlots && q.Settle != nil || before.fund != nil {
 		return after.level(h, now)
 	}
-	after.take(h, expires, now)
+	after.take(h, expires)
 	level := after.level(h, now)
 	if q.DryRun && h.Kind == quota.KindQuota {
 		// level read held and unposted from the counter, which nobody touched.
@@ -244,10 +247,13 @@ func (s *Store) giveTickets(q *reservation.ReserveRequest, answer *reservation.R
 }
 
 // grant takes every hold and writes the record.
-func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, looks []look, expires, now int64) {
+func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, looks []look, start, expires, now int64) {
 	r := s.newRecord(a, q.ID, len(q.Holds))
 	r.state, r.ask, r.token = reservation.StateHeld, q.Body, bytes.Clone(q.Token)
 	r.expires, r.retention = expires, q.Retention.Microseconds()
+	if start > now {
+		r.start = start
+	}
 	if q.Key != "" {
 		r.takeKey(q.Key)
 	}
@@ -262,7 +268,7 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 		held := s.bind(r, i, h, looks[i].counter, now)
 		looks[i].counter = held.counter
 		held.take(h.Risk)
-		held.at = max(now, looks[i].counted.Start)
+		held.at = max(start, looks[i].counted.Start)
 		if fund := looks[i].fund; fund != nil {
 			held.receive(fund, h.Amount)
 			taken = taken.With(i)
@@ -271,7 +277,13 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 		if h.Amount == 0 {
 			continue
 		}
+		if h.Kind.HasRate() {
+			held.counter.giveStart(start, now)
+		}
 		switch h.Kind {
+		case quota.KindLeakyQueue:
+			held.charged = h.Amount
+			held.counter.arrival = quota.Queue(h.Bucket).Take(looks[i].arrival, start, h.Amount)
 		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 			// The counter's own length becomes the hold's with it.
 			if h.Kind.IsWindow() {
@@ -281,7 +293,7 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 		case quota.KindBucket:
 			held.charged = h.Amount
 			level := h.Bucket.Take(looks[i].remaining, h.Amount)
-			held.counter.put(&h.Bucket, level, looks[i].remainder, now)
+			held.counter.put(&h.Bucket, level, looks[i].remainder, start)
 		case quota.KindSlots:
 			if q.Settle == nil {
 				held.counter.slots.push(held)

@@ -52,6 +52,9 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 	r := s.newRecord(a, q.ID, len(q.Holds))
 	r.state, r.ask, r.token = reservation.StateHeld, q.Body, bytes.Clone(q.Token)
 	r.expires, r.retention = expires, q.Retention.Microseconds()
+	if start := q.StartAt.UnixMicro(); start > now {
+		r.start = start
+	}
 	if other := a.keys[q.Key]; q.Key != "" && (other == nil || !other.replays(now)) {
 		r.takeKey(q.Key)
 	}
@@ -77,7 +80,14 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 		if h.Amount == 0 {
 			continue
 		}
+		if h.Kind.HasRate() && r.start > 0 {
+			held.at = r.start
+			held.counter.giveStart(r.start, now)
+		}
 		switch h.Kind {
+		case quota.KindLeakyQueue:
+			held.charged = h.Amount
+			held.counter.arrival = quota.Queue(h.Bucket).Take(held.counter.arrival, max(now, r.start), h.Amount)
 		default:
 			held.correct(h.Amount, now)
 		case quota.KindSlots:

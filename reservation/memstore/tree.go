@@ -221,12 +221,12 @@ func (l *look) fundBy(parent *record, h *reservation.Hold, spill bool) {
 	}
 }
 
-// room is what a call could take: of the parent where it pays, else of the limit.
-func (l *look) room() quota.Amount {
+// room is what a call could take now: of the parent where it pays, else of the limit.
+func (l *look) room(now int64) quota.Amount {
 	if l.fund != nil {
 		return l.fund.left()
 	}
-	return l.remaining
+	return l.left(now)
 }
 
 // receive gives a new hold what its parent's hands over. Windows count it under the

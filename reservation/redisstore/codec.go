@@ -47,7 +47,7 @@ func amounts(list []quota.Amount) []byte {
 // letters begin the names of the counters of each kind.
 var letters = [...]byte{
 	quota.KindBucket: 'b', quota.KindSlots: 'z', quota.KindQuota: 'q', quota.KindGCRA: 'g',
-	quota.KindFixedWindow: 'f', quota.KindSlidingCounter: 'c', quota.KindSlidingLog: 'l',
+	quota.KindFixedWindow: 'f', quota.KindSlidingCounter: 'c', quota.KindSlidingLog: 'l', quota.KindLeakyQueue: 'u',
 }
 
 // place says where a counter is: a field of the account's hash, or a key.
@@ -67,7 +67,7 @@ func (s *Store) place(p space, kind quota.Kind, c reservation.Counter) (where in
 // others; on it they belong to the pool's leg, which expires by charging, and
 // the account's plan only names them.
 //
-// Windows count the holds under the instant at, in microseconds; a Reserve's
+// Windows and queues count the holds under the instant at, in microseconds; a Reserve's
 // script finds it for itself.
 func (s *Store) plan(p space, holds []reservation.Hold, at int64, leg bool) (packed []byte, keys []string) {
 	a := make(args, 0, 16+64*len(holds))
@@ -94,6 +94,11 @@ func (s *Store) plan(p space, holds []reservation.Hold, at int64, leg bool) (pac
 			a.int(int64(h.Bucket.Refill))
 			a.int(h.Bucket.PerMicros)
 			a.int(int64(h.Risk))
+		case quota.KindLeakyQueue:
+			a.int(int64(h.Bucket.Capacity))
+			a.int(int64(h.Bucket.Refill))
+			a.int(h.Bucket.PerMicros)
+			a.int(at)
 		case quota.KindQuota:
 			a.int(int64(h.Max))
 			a.str(h.Period.Key)
@@ -146,6 +151,11 @@ func planned(packed []byte) ([]reservation.Hold, error) {
 			h.Bucket.Refill = quota.Amount(r.int())
 			h.Bucket.PerMicros = r.int()
 			h.Risk = quota.Amount(r.int())
+		case quota.KindLeakyQueue:
+			h.Bucket.Capacity = quota.Amount(r.int())
+			h.Bucket.Refill = quota.Amount(r.int())
+			h.Bucket.PerMicros = r.int()
+			r.int()
 		case quota.KindQuota:
 			h.Max = quota.Amount(r.int())
 			h.Period.Key = string(r.bytes())
@@ -263,6 +273,18 @@ func (r *reply) bytes() []byte {
 	return b
 }
 
+// intAndStart reads a number that may come with a start that is ahead, in a list of
+// the two; 0 for none.
+func (r *reply) intAndStart() (n, start int64) {
+	if len(r.rest) > 0 && msgp.NextType(r.rest) == msgp.ArrayType {
+		if size := r.list(); r.err == nil && size != 2 {
+			r.fault(fmt.Errorf("a number and a start have %d values", size))
+		}
+		return r.int(), r.int()
+	}
+	return r.int(), 0
+}
+
 // list returns the length of a list, at most what the bytes left can hold.
 func (r *reply) list() int {
 	if r.err != nil {
@@ -280,11 +302,12 @@ func (r *reply) list() int {
 	return int(n)
 }
 
-// recordValues is how many values show (lua/record.lua) lists.
+// recordValues is how many values show (lua/record.lua) lists, without a start.
 const recordValues = 10
 
 func (r *reply) record() reservation.Record {
-	if n := r.list(); r.err == nil && n != recordValues {
+	n := r.list()
+	if r.err == nil && n != recordValues && n != recordValues+1 {
 		r.fault(fmt.Errorf("a record has %d values, not %d", n, recordValues))
 	}
 	record := reservation.Record{State: reservation.State(r.int()), Rank: ledger.Rank(r.int())}
@@ -309,6 +332,9 @@ func (r *reply) record() reservation.Record {
 			r.fault(actual.err)
 		}
 	}
+	if n > recordValues {
+		record.StartAt = instant(r.int())
+	}
 	return record
 }
 
@@ -320,13 +346,16 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 		c := &out[i]
 		switch holds[i].Kind {
 		case quota.KindBucket:
-			c.level, c.rest, c.risk = quota.Amount(r.int()), r.int(), quota.Amount(r.int())
+			c.level, c.rest = quota.Amount(r.int()), r.int()
+			var risk int64
+			risk, c.start = r.intAndStart()
+			c.risk = quota.Amount(risk)
 		case quota.KindSlots:
 			c.taken, c.earliest = quota.Amount(r.int()), r.int()
-		case quota.KindGCRA:
-			c.arrival = r.int()
+		case quota.KindGCRA, quota.KindLeakyQueue:
+			c.arrival, c.start = r.intAndStart()
 		case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
-			c.counted = r.counted(&holds[i].Window)
+			c.counted, c.start = r.counted(&holds[i].Window)
 		default:
 			c.used, c.held, c.unposted = quota.Amount(r.int()), quota.Amount(r.int()), quota.Amount(r.int())
 			c.version = r.int()
@@ -336,13 +365,19 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 	return out
 }
 
-// counted reads the state of a window, advanced to the present.
-func (r *reply) counted(w *quota.Window) quota.Counted {
+// counted reads the state of a window, advanced to when it counts, and a start that
+// is ahead.
+func (r *reply) counted(w *quota.Window) (u quota.Counted, start int64) {
 	n := r.list()
-	u := quota.Counted{Length: w.Length, Calendar: w.Calendar, Start: r.int()}
+	given := n > 0 && n%2 == 0 // see shown_window in lua/window.lua
+	if given {
+		n--
+		defer func() { start = r.int() }()
+	}
+	u = quota.Counted{Length: w.Length, Calendar: w.Calendar, Start: r.int()}
 	switch {
 	case n == 1:
-		return quota.Counted{}
+		return quota.Counted{}, 0
 	case w.Kind == quota.KindSlidingLog:
 		for ; n > 2; n -= 2 {
 			u.Log = append(u.Log, quota.LogEntry{At: r.int(), Amount: quota.Amount(r.int())})
@@ -350,7 +385,7 @@ func (r *reply) counted(w *quota.Window) quota.Counted {
 	default:
 		u.Now, u.Before = quota.Amount(r.int()), quota.Amount(r.int())
 	}
-	return u
+	return u, 0
 }
 
 func clone(b []byte) []byte {

@@ -47,15 +47,19 @@ local function read_bucket(raw)
   return unpack_all(t)
 end
 local function write_bucket(...) return close_value({...}) end
-local function read_gcra(raw) return open_value(raw)[1] end
-local function write_gcra(arrival) return close_value({arrival}) end
+local function read_gcra(raw) return unpack_all(open_value(raw)) end
+local function write_gcra(...) return close_value({...}) end
 local function read_window(raw)
   local t = open_value(raw)
+  if t[1] == 0 then return nil, t[6] end
   local s = {length = t[1], calendar = t[2], start = t[3], count = t[4], before = t[5]}
   if type(t[4]) == 'table' then s.log, s.count = t[4], nil end
-  return s
+  return s, t[6]
 end
-local function write_window(s) return close_value({s.length, s.calendar, s.start, s.log or s.count, s.before}) end
+local function write_window(s, given)
+  if not s then return close_value({0, 0, 0, 0, 0, given}) end
+  return close_value({s.length, s.calendar, s.start, s.log or s.count, s.before or 0, given})
+end
 local function read_key(raw) return unpack_all(open_value(raw)) end
 local function write_key(...) return close_value({...}) end
 local function read_quota(raw)

@@ -14,8 +14,9 @@ type counterState struct {
 	rest  int64        // bucket: remainder, in units of 1/PerMicros
 	risk  quota.Amount // bucket: open sum of risks
 
-	arrival int64         // GCRA: theoretical arrival time, microseconds
-	counted quota.Counted // windows, as of now
+	start   int64         // with a rate: a start that is ahead, microseconds; 0 for none
+	arrival int64         // GCRA: theoretical arrival time, queue: when it is empty; microseconds
+	counted quota.Counted // windows, as of when they count
 
 	taken    quota.Amount // slots
 	earliest int64        // slots: earliest lease end, microseconds; 0: none
@@ -42,21 +43,25 @@ func after(now, wait int64) time.Time {
 
 // show is the level of a hold's counter.
 func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
+	at := max(now, c.start)
 	switch h.Kind {
 	case quota.KindBucket:
-		l := reservation.Level{Remaining: c.level, Seeded: true, Risk: c.risk}
-		if wait := h.Bucket.MicrosUntil(c.level, c.rest, h.Bucket.Capacity); wait != 0 {
-			l.ResetsAt = after(now, wait)
+		l := reservation.Level{Remaining: c.left(c.level, now), Seeded: true, Risk: c.risk}
+		if wait := h.Bucket.MicrosUntil(c.level, c.rest, h.Bucket.Capacity); wait != 0 || at > now {
+			l.ResetsAt = after(at, wait)
 		}
 		return l
-	case quota.KindGCRA:
-		l := reservation.Level{Remaining: quota.GCRA(h.Bucket).Remaining(c.arrival, now), Seeded: true}
-		if c.arrival > now {
-			l.ResetsAt = after(now, c.arrival-now)
+	case quota.KindGCRA, quota.KindLeakyQueue:
+		l := reservation.Level{Remaining: c.left(quota.GCRA(h.Bucket).Remaining(c.arrival, at), now), Seeded: true}
+		if c.arrival > now || at > now {
+			l.ResetsAt = after(now, max(c.arrival, at)-now)
 		}
 		return l
 	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
-		l := reservation.Level{Remaining: h.Window.Remaining(c.counted, now), Seeded: true}
+		l := reservation.Level{Remaining: c.left(h.Window.Remaining(c.counted, at), now), Seeded: true}
+		if at > now {
+			l.ResetsAt = instant(at)
+		}
 		if ends := h.Window.EmptyAt(c.counted); ends != 0 {
 			l.ResetsAt = instant(ends)
 		}
@@ -85,8 +90,9 @@ func showAll(holds []reservation.Hold, states []counterState, now int64) []reser
 	return levels
 }
 
-// refusal says why hold i of a Reserve does not fit; fits is true when it does.
-func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (refusal reservation.Refusal, fits bool) {
+// refusal says why hold i of a Reserve can't start by an instant; fits is true when it
+// can.
+func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until int64) (refusal reservation.Refusal, fits bool) {
 	h := &r.Holds[i]
 	level := c.show(h, now)
 	if c.funded {
@@ -94,7 +100,12 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (
 		r = withoutForecast(r, i)
 	}
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
-	fits = asked == 0 || asked <= level.Remaining || r.Settle != nil && h.Kind == quota.KindSlots
+	switch {
+	case h.Kind.HasRate() && !c.funded:
+		fits = asked == 0 || c.startFor(h, asked, now) <= until
+	default:
+		fits = asked == 0 || asked <= level.Remaining || r.Settle != nil && h.Kind == quota.KindSlots
+	}
 	if r.Output != nil {
 		_, fits = r.Output.Held(i, h, r.Output.Least, level.Remaining, c.risk)
 		asked, want, soonest = r.Output.Refused(i, h, c.risk)
@@ -108,15 +119,9 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (
 		refusal.Reason, refusal.RetryAt = reservation.EnvelopeExhausted, time.Time{}
 	case want > h.Capacity():
 		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
-	case h.Kind == quota.KindBucket:
+	case h.Kind.HasRate():
 		refusal.Reason = reservation.RateLimited
-		refusal.RetryAt = after(now, max(h.Bucket.MicrosUntil(c.level, c.rest, want), soonest.Microseconds()))
-	case h.Kind == quota.KindGCRA:
-		refusal.Reason = reservation.RateLimited
-		refusal.RetryAt = after(now, quota.GCRA(h.Bucket).MicrosUntil(c.arrival, now, want))
-	case h.Kind.IsWindow():
-		refusal.Reason = reservation.RateLimited
-		refusal.RetryAt = after(now, h.Window.MicrosUntil(c.counted, now, want))
+		refusal.RetryAt = after(0, max(c.retryFor(h, want, now), now+soonest.Microseconds()))
 	case h.Kind == quota.KindSlots:
 		refusal.Reason = reservation.ConcurrencyLimited
 	default:
@@ -127,12 +132,12 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now int64) (
 
 // strictest returns the strictest refusal among the holds: one that no waiting
 // helps first, then the latest RetryAt, then the first in the plan's order.
-func strictest(r *reservation.ReserveRequest, states []counterState, now int64) (worst reservation.Refusal, any bool) {
+func strictest(r *reservation.ReserveRequest, states []counterState, now, until int64) (worst reservation.Refusal, any bool) {
 	for i := range r.Holds {
 		if r.Holds[i].Shadow {
 			continue
 		}
-		refusal, fits := states[i].refusal(i, r, now)
+		refusal, fits := states[i].refusal(i, r, now, until)
 		if !fits && (!any || refusal.Stricter(worst)) {
 			worst, any = refusal, true
 		}
@@ -142,7 +147,7 @@ func strictest(r *reservation.ReserveRequest, states []counterState, now int64) 
 
 // shadowRefusals says why each missed hold did not fit. Its counter is as it was:
 // the states afterwards tell.
-func shadowRefusals(r *reservation.ReserveRequest, d reservation.Decided, states []counterState, now int64) []reservation.Refusal {
+func shadowRefusals(r *reservation.ReserveRequest, d reservation.Decided, states []counterState, start, now int64) []reservation.Refusal {
 	if d.Missed == nil {
 		return nil
 	}
@@ -152,7 +157,7 @@ func shadowRefusals(r *reservation.ReserveRequest, d reservation.Decided, states
 		if !missed {
 			continue
 		}
-		refusal, fits := states[i].refusal(i, granting, now)
+		refusal, fits := states[i].refusal(i, granting, now, start)
 		if fits {
 			// A pool elsewhere was asked for more than was granted in the end.
 			level := states[i].show(&r.Holds[i], now)

@@ -28,6 +28,9 @@ import (
 // account at most that. A leg that was asked before a smaller grant was found keeps
 // the amount of its own until the reservation ends.
 //
+// A reservation with legs starts at once or not at all: it does not wait, whatever its
+// MaxWait and its queues, since legs would have to agree on one start.
+//
 // So a pool may for a round trip hold what is refused elsewhere, and refuse
 // others meanwhile; it never admits more than it has.
 const poolMargin = time.Second
@@ -107,7 +110,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	taken := 0 // legs that hold now
 	found := make([][]counterState, len(legs))
 	chosen := wholeChoice(r.Output)
-	chosen.taken, chosen.missed = make([]bool, len(r.Holds)), make([]bool, len(r.Holds))
+	chosen.taken, chosen.missed, chosen.atOnce = make([]bool, len(r.Holds)), make([]bool, len(r.Holds)), true
 	for i := range legs {
 		legMode := mode
 		if refusedLeg {
@@ -178,12 +181,12 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	answer.Levels = showAll(r.Holds, states, now)
 	answer.Shadow = nil
 	if answer.Verdict == reservation.Granted {
-		answer.Shadow = shadowRefusals(r, answer.Decided, states, now)
+		answer.Shadow = shadowRefusals(r, answer.Decided, states, now, now)
 	}
 	switch {
 	case refusedLeg || answer.Verdict == reservation.Refused:
 		answer.Verdict, answer.ExpiresAt, answer.Shadow = reservation.Refused, time.Time{}, nil
-		refusal, any := strictest(r, states, now)
+		refusal, any := strictest(r, states, now, now)
 		if !any {
 			// The pool was refused for what was given back meanwhile.
 			return reservation.ReserveAnswer{}, unavailable(errors.New("a pool changed while it was asked"))
@@ -223,7 +226,7 @@ func (s *Store) reserveLeg(ctx context.Context, r *reservation.ReserveRequest, l
 		}
 		ask.Output = &own
 	}
-	return s.reserve(ctx, s.pool(l.pool), ask, mode, choice{leg: true, most: most})
+	return s.reserve(ctx, s.pool(l.pool), ask, mode, choice{leg: true, most: most, atOnce: true})
 }
 
 // voidLegs undoes legs of a reservation that was not granted. One that can't be

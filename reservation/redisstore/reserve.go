@@ -42,6 +42,7 @@ type choice struct {
 	most   int64  // tokens that may be granted
 	taken  []bool // for each hold: a pool elsewhere took its forecast
 	missed []bool // likewise: a shadow hold of a pool elsewhere was missed; nil for none
+	atOnce bool   // it starts now or not at all
 }
 
 // wholeChoice leaves all of it to the account's script.
@@ -84,6 +85,7 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	a.bytes(packShadows(r, c.missed))
 	a.parent(r.Parent)
 	a.set(r.Spill, len(r.Holds))
+	a.int(waitOf(r, c.atOnce))
 	return keys, a
 }
 
@@ -100,12 +102,13 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 	var states []counterState
 	switch answer.Verdict {
 	case reservation.Granted:
-		answer.ExpiresAt = instant(out.int())
+		ends, start := out.intAndStart()
+		answer.StartAt, answer.ExpiresAt = instant(max(now, start)), instant(ends)
 		states = out.levels(r.Holds)
 		answer.Levels = showAll(r.Holds, states, now)
 		if r.Decides() {
 			answer.Decided = out.decided()
-			answer.Shadow = shadowRefusals(r, answer.Decided, states, now)
+			answer.Shadow = shadowRefusals(r, answer.Decided, states, answer.StartAt.UnixMicro(), now)
 		}
 	case reservation.Replayed:
 		answer.Record = out.record()
@@ -123,7 +126,7 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 			}
 		}
 		answer.Levels = showAll(r.Holds, states, now)
-		refusal, found := strictest(r, states, now)
+		refusal, found := strictest(r, states, now, startUntil(r, states, waitOf(r, c.atOnce), now))
 		if !found && out.err == nil {
 			return reservation.ReserveAnswer{}, nil, errors.New("redis script reserve refused holds that fit")
 		}

@@ -56,6 +56,7 @@ func (s *Store) restore(ctx context.Context, p space, r *reservation.RestoreRequ
 	a.bytes(plan)
 	a.parent(r.Kin.Parent)
 	a.set(r.Kin.Taken, len(r.Holds))
+	a.int(max(0, r.StartAt.UnixMicro()))
 
 	out, err := s.run(ctx, scriptRestore, keys, a)
 	if err != nil {

@@ -98,6 +98,7 @@ func (d *differences) record(field string, now time.Time, r *modelRecord, got, w
 	if got.State != want.State || want.State == reservation.StateUnknown {
 		return
 	}
+	d.instant(field+" starts", got.StartAt, want.StartAt)
 	d.instant(field+" expires", got.ExpiresAt, want.ExpiresAt)
 	replayable := r != nil && r.key != "" && now.UnixMicro() < r.expires+r.retention
 	optional := want.Confirmed && !replayable

@@ -55,6 +55,7 @@ type world struct {
 	algorithms bool // GCRA and windows beside one bucket
 	shadows    bool // limits of every kind go into shadow and back
 	trees      bool // reservations are made in others
+	waits      bool // reservations wait for their start, and there are queues
 }
 
 var worlds = map[string]world{
@@ -69,6 +70,9 @@ var worlds = map[string]world{
 	"All shadows":    {shadows: true, algorithms: true, changing: true, pools: true, lossy: true},
 	"Trees":          {trees: true},
 	"All in trees":   {trees: true, algorithms: true, changing: true, pools: true, lossy: true},
+	"Waits":          {algorithms: true, waits: true},
+	"Waits in trees": {algorithms: true, waits: true, trees: true},
+	"All waits":      {algorithms: true, waits: true, changing: true, pools: true, lossy: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -121,6 +125,18 @@ func newHistoryLimits(w world) []reservation.Hold {
 			reservation.Hold{Counter: reservation.Counter{Limit: "log"}, Kind: quota.KindSlidingLog, Window: windowOf(historyWindows[2], quota.KindSlidingLog, false), OnExpiry: quota.ExpiryGiveBack},
 			reservation.Hold{Counter: reservation.Counter{Limit: "log", Scope: "user=7"}, Kind: quota.KindSlidingLog, Window: windowOf(historyWindows[1], quota.KindSlidingLog, false), OnExpiry: quota.ExpiryCharge},
 		)
+	}
+	if w.waits {
+		limits = append(limits,
+			reservation.Hold{Counter: reservation.Counter{Limit: "fast"}, Kind: quota.KindBucket, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Limit: "queue"}, Kind: quota.KindLeakyQueue, Bucket: historyBuckets[1], OnExpiry: quota.ExpiryGiveBack},
+			reservation.Hold{Counter: reservation.Counter{Limit: "queue", Scope: "user=7"}, Kind: quota.KindLeakyQueue, Bucket: historyBuckets[2], OnExpiry: quota.ExpiryCharge},
+		)
+	}
+	if w.waits && w.pools {
+		limits = append(limits, reservation.Hold{
+			Counter: reservation.Counter{Pool: "openai", Limit: "queue"}, Kind: quota.KindLeakyQueue, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack,
+		})
 	}
 	if w.algorithms && w.pools {
 		limits = append(limits,
@@ -220,7 +236,7 @@ func (h *historyState) plan(t *rapid.T) []reservation.Hold {
 	for _, i := range which {
 		hold := h.limits[i]
 		switch hold.Kind {
-		case quota.KindBucket, quota.KindGCRA:
+		case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:
 			hold.Amount = h.amount(t, hold.Bucket.Capacity)
 		case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 			hold.Amount = h.amount(t, hold.Window.Max)
@@ -275,8 +291,24 @@ func (h *historyState) reserveAny(t *rapid.T) {
 	if h.world.trees {
 		h.chooseParent(t, &q)
 	}
+	if h.world.waits {
+		h.wait(t, &q)
+	}
 	h.made = append(h.made, q)
 	h.send(t, q)
+}
+
+var someWaits = rapid.SampledFrom([]time.Duration{time.Second, 0, 333_333 * time.Microsecond, 10 * time.Second, time.Minute, time.Hour})
+
+// wait lets a reservation wait, which neither a charge nor one that chooses can.
+func (h *historyState) wait(t *rapid.T, q *reservation.ReserveRequest) {
+	wait := someWaits.Draw(t, "max wait")
+	if q.Settle == nil && q.Parent == (reservation.ID{}) && (q.Output == nil || rapid.Bool().Draw(t, "waits")) {
+		q.Output, q.MaxWait = nil, wait
+	}
+	if q.Output != nil && q.Waits() {
+		q.Output = nil
+	}
 }
 
 // reserveAgain sends what was sent before: a replay, or a script that is late.
@@ -487,6 +519,14 @@ func (h *historyState) restoreAny(t *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(t, "its own end") == 2 {
 		q.ExpiresAt = made.ID.Minted().Add(made.Lease)
 	}
+	if h.world.waits {
+		if wait := someWaits.Draw(t, "starts in"); wait > 0 && rapid.Bool().Draw(t, "still waits") {
+			q.StartAt = h.clock.Now().Add(wait)
+			if q.StartAt.After(q.ExpiresAt) {
+				q.StartAt = q.ExpiresAt
+			}
+		}
+	}
 	h.forgetKey(&q.Key, q.Account)
 	verdict, err := h.Restore(h.ctx, q)
 	t.Logf("restore %s -> %s", q.Account, nameIn(restoreNames, verdict))
@@ -605,6 +645,9 @@ func (h *historyState) passTime(t *rapid.T) {
 	for _, r := range h.model.records {
 		if r.state == reservation.StateHeld {
 			instants = append(instants, instant(r.expires))
+			if r.start > now.UnixMicro() {
+				instants = append(instants, instant(r.start))
+			}
 		} else if !r.confirmed {
 			instants = append(instants, instant(r.due))
 		}
@@ -627,7 +670,7 @@ func (h *historyState) passTime(t *rapid.T) {
 func (h *historyState) changeLimit(t *rapid.T) {
 	limit := &h.limits[rapid.IntRange(0, len(h.limits)-1).Draw(t, "limit")]
 	switch {
-	case limit.Kind == quota.KindBucket, limit.Kind == quota.KindGCRA:
+	case limit.Kind.IsLevel():
 		limit.Bucket = rapid.SampledFrom(historyBuckets).Draw(t, "bucket")
 	case limit.Kind.IsWindow():
 		limit.Window = windowOf(rapid.SampledFrom(historyWindows).Draw(t, "window"), limit.Kind, limit.Window.Calendar)

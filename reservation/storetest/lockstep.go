@@ -77,6 +77,7 @@ func (l *lockstep) Reserve(ctx context.Context, q reservation.ReserveRequest) (r
 	}
 	switch want.Verdict {
 	case reservation.Granted:
+		d.instant("start", got.StartAt, want.StartAt)
 		if q.Settle == nil {
 			d.instant("expires", got.ExpiresAt, want.ExpiresAt)
 		}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ type Model struct {
 	funds       []*modelHold // during a Reserve: what its parent has for each hold
 	quotas      []*modelQuota
 	rates       []*modelRate
+	starts      []modelStart
 }
 
 var _ reservation.Store = (*Model)(nil)
@@ -55,6 +57,7 @@ type modelRecord struct {
 	ask       reservation.Hash
 	token     []byte
 	retention int64
+	start     int64 // that it was given, if that was later than the Reserve
 	expires   int64
 
 	state     reservation.State
@@ -103,7 +106,7 @@ type modelQuota struct {
 
 // LoseData forgets everything and begins another incarnation.
 func (m *Model) LoseData() {
-	m.records, m.buckets, m.quotas, m.rates = nil, nil, nil, nil
+	m.records, m.buckets, m.quotas, m.rates, m.starts = nil, nil, nil, nil, nil
 	m.incarnation++
 }
 
@@ -200,7 +203,7 @@ func (m *Model) levelAt(name counterName, p quota.Bucket, now int64) *big.Rat {
 
 // change takes amount (or gives it back when negative) under parameters p.
 func (m *Model) change(name counterName, p quota.Bucket, amount quota.Amount) {
-	now := m.now()
+	now := m.at(name, quota.KindBucket)
 	level := m.levelAt(name, p, now)
 	level.Sub(level, whole(int64(amount)))
 	if limit := whole(int64(p.Capacity)); level.Cmp(limit) > 0 {
@@ -238,7 +241,7 @@ func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 	if difference == 0 {
 		return
 	}
-	if b := m.bucket(name); b != nil && !b.fullBy(m.now()) {
+	if b := m.bucket(name); b != nil && !b.fullBy(m.at(name, quota.KindBucket)) {
 		p = b.params
 	}
 	m.change(name, p, difference)
@@ -320,13 +323,14 @@ func (m *Model) level(account string, h reservation.Hold) reservation.Level {
 	name, now := nameOf(account, h.Counter), m.now()
 	switch h.Kind {
 	case quota.KindBucket:
-		level := m.levelAt(name, h.Bucket, now)
-		l := reservation.Level{Remaining: floor(level), Seeded: true, Risk: m.risks(name)}
-		if wait := microsUntil(level, h.Bucket, h.Bucket.Capacity); wait != 0 {
-			l.ResetsAt = after(now, wait)
+		at := m.at(name, h.Kind)
+		level := m.levelAt(name, h.Bucket, at)
+		l := reservation.Level{Remaining: m.takenNow(floor(level), at), Seeded: true, Risk: m.risks(name)}
+		if wait := microsUntil(level, h.Bucket, h.Bucket.Capacity); wait != 0 || at > now {
+			l.ResetsAt = after(at, wait)
 		}
 		return l
-	case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+	case quota.KindGCRA, quota.KindLeakyQueue, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 		return m.rateLevel(name, h)
 	case quota.KindSlots:
 		ends := m.holders(name)
@@ -377,8 +381,13 @@ func (r *modelRecord) plan() []reservation.Hold {
 	return holds
 }
 
-// refusal says why a hold does not fit; ok is true when it does.
+// refusal says why a hold does not fit now; ok is true when it does.
 func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.Refusal, bool) {
+	return m.refusalBy(account, i, h, m.now())
+}
+
+// refusalBy says why a hold can't start by an instant.
+func (m *Model) refusalBy(account string, i int, h reservation.Hold, until int64) (reservation.Refusal, bool) {
 	if i < len(m.funds) && m.funds[i] != nil {
 		return m.exhausted(i, h, m.funds[i])
 	}
@@ -386,7 +395,7 @@ func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.
 	refusal := reservation.Refusal{Hold: i, Asked: h.Amount, Remaining: l.Remaining}
 	limit, reason := h.Max, reservation.QuotaExhausted
 	switch {
-	case h.Kind == quota.KindBucket, h.Kind == quota.KindGCRA:
+	case h.Kind.IsLevel():
 		limit, reason = h.Bucket.Capacity, reservation.RateLimited
 	case h.Kind.IsWindow():
 		limit, reason = h.Window.Max, reservation.RateLimited
@@ -394,18 +403,17 @@ func (m *Model) refusal(account string, i int, h reservation.Hold) (reservation.
 		reason = reservation.ConcurrencyLimited
 	}
 	switch {
-	case h.Amount == 0 || h.Amount <= l.Remaining:
+	case h.Amount == 0, h.Kind.HasRate() && m.startFor(account, h) <= until, !h.Kind.HasRate() && h.Amount <= l.Remaining:
 		return refusal, true
 	case h.Amount > limit:
 		refusal.Reason = reservation.ExceedsCapacity
 		return refusal, false
 	}
 	refusal.Reason, refusal.RetryAt = reason, l.ResetsAt
-	if h.Kind == quota.KindBucket {
-		level := m.levelAt(nameOf(account, h.Counter), h.Bucket, m.now())
-		refusal.RetryAt = after(m.now(), microsUntil(level, h.Bucket, h.Amount))
-	} else if h.Kind.HasRate() {
+	if start := m.startFor(account, h); h.Kind == quota.KindLeakyQueue && start == math.MaxInt64 {
 		refusal.RetryAt = after(m.now(), m.rateWait(nameOf(account, h.Counter), h, h.Amount))
+	} else if h.Kind.HasRate() {
+		refusal.RetryAt = instant(min(start, 2*farMicros))
 	}
 	return refusal, false
 }
@@ -494,6 +502,8 @@ func (r *modelRecord) show(now int64) reservation.Record {
 	if r.state == reservation.StateHeld {
 		if r.expires <= now {
 			out.State = reservation.StateExpired
+		} else if r.start != 0 {
+			out.StartAt = instant(r.start)
 		}
 		return out
 	}
@@ -558,7 +568,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	var parent *modelRecord
 	if q.Parent != (reservation.ID{}) {
 		parent = m.find(q.Account, q.Parent)
-		if !m.isOpen(parent) {
+		if !m.isOpen(parent) || parent.start > now {
 			answer.Verdict = reservation.ParentEnded
 			return answer, nil
 		}
@@ -595,11 +605,12 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 			q.Holds = holds
 		}
 	}
+	until := m.startUntil(&q)
 	for i, h := range q.Holds {
 		if h.Kind == quota.KindSlots && q.Settle != nil || h.Shadow {
 			continue
 		}
-		refusal, fits := m.refusal(q.Account, i, h)
+		refusal, fits := m.refusalBy(q.Account, i, h, until)
 		if q.Output != nil && !decided {
 			refusal, fits = m.outputRefusal(&q, i)
 		}
@@ -612,19 +623,24 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		return answer, nil
 	}
 
+	start := m.startOf(&q)
 	if q.Decides() {
-		q.Holds = m.missShadows(&shadowing, q.Holds, &answer)
+		q.Holds = m.missShadows(&shadowing, q.Holds, start, &answer)
 		q.Token = answer.Decided.AppendTo(q.Token)
 	}
 
 	before := *m
 	before.buckets, before.quotas, before.rates = m.cloneBuckets(), m.cloneQuotas(), m.cloneRates()
-	before.records = slices.Clone(m.records)
+	before.records, before.starts = slices.Clone(m.records), m.cloneStarts()
 
 	r := &modelRecord{
 		account: q.Account, id: q.ID, key: q.Key, ask: q.Body, token: q.Token, retention: q.Retention.Microseconds(),
-		expires: now + q.Lease.Microseconds(), state: reservation.StateHeld,
+		state: reservation.StateHeld,
 	}
+	if start > now {
+		r.start = start
+	}
+	r.expires = start + q.Lease.Microseconds()
 	var parentBefore modelRecord
 	if parent != nil {
 		parentBefore = *parent
@@ -653,12 +669,10 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		switch h.Kind {
 		case quota.KindBucket:
 			taken.charged = h.Amount
-			if h.Amount > 0 {
-				m.change(nameOf(q.Account, h.Counter), h.Bucket, h.Amount)
-			}
-		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
+			m.takeAt(q.Account, h, start)
+		case quota.KindGCRA, quota.KindLeakyQueue, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 			taken.charged = h.Amount
-			taken.at = m.takeRate(nameOf(q.Account, h.Counter), h)
+			taken.at = m.takeAt(q.Account, h, start)
 		case quota.KindQuota:
 			taken.held, taken.charged = h.Amount, h.Amount
 		case quota.KindSlots:
@@ -672,7 +686,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		m.close(r, ledger.RankRefunded, charges(r))
 		r.wait(now)
 	}
-	answer.Verdict, answer.ExpiresAt = reservation.Granted, instant(r.expires)
+	answer.Verdict, answer.StartAt, answer.ExpiresAt = reservation.Granted, instant(start), instant(r.expires)
 	answer.Levels = m.levels(q.Account, q.Holds)
 	if q.DryRun {
 		if parent != nil {

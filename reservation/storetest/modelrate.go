@@ -41,41 +41,46 @@ func (m *Model) cloneRates() []*modelRate {
 
 // rateLevel is what a GCRA or a window shows.
 func (m *Model) rateLevel(name counterName, h reservation.Hold) reservation.Level {
-	s, now := m.rateOf(name, h.Kind), m.now()
+	s, at := m.rateOf(name, h.Kind), m.at(name, h.Kind)
 	l := reservation.Level{Seeded: true}
-	if h.Kind == quota.KindGCRA {
-		l.Remaining = quota.GCRA(h.Bucket).Remaining(s.arrival, now)
-		if s.arrival > now {
+	if at > m.now() {
+		l.ResetsAt = instant(at)
+	}
+	if h.Kind.IsLevel() {
+		l.Remaining = m.takenNow(quota.GCRA(h.Bucket).Remaining(s.arrival, at), at)
+		if s.arrival > at {
 			l.ResetsAt = instant(s.arrival)
 		}
 		return l
 	}
-	counted := h.Window.Advance(s.counted, now)
-	l.Remaining = h.Window.Remaining(counted, now)
+	counted := h.Window.Advance(s.counted, at)
+	l.Remaining = m.takenNow(h.Window.Remaining(counted, at), at)
 	if ends := h.Window.EmptyAt(counted); ends != 0 {
 		l.ResetsAt = instant(ends)
 	}
 	return l
 }
 
-// rateWait is in how many microseconds so much fits.
+// rateWait is in how many microseconds so much fits, from when the counter counts.
 func (m *Model) rateWait(name counterName, h reservation.Hold, want quota.Amount) int64 {
-	s, now := m.rateOf(name, h.Kind), m.now()
-	if h.Kind == quota.KindGCRA {
+	s, now := m.rateOf(name, h.Kind), m.at(name, h.Kind)
+	if h.Kind.IsLevel() {
 		return quota.GCRA(h.Bucket).MicrosUntil(s.arrival, now, want)
 	}
 	return h.Window.MicrosUntil(h.Window.Advance(s.counted, now), now, want)
 }
 
-// takeRate takes a hold's amount and returns the instant under which it counts.
-func (m *Model) takeRate(name counterName, h reservation.Hold) int64 {
-	s, now := m.rateOf(name, h.Kind), m.now()
-	switch {
-	case h.Kind == quota.KindGCRA:
+// takeRate takes a hold's amount at a start and returns the instant under which it
+// counts.
+func (m *Model) takeRate(name counterName, h reservation.Hold, now int64) int64 {
+	s := m.rateOf(name, h.Kind)
+	switch h.Kind {
+	case quota.KindLeakyQueue:
+		s.arrival = quota.Queue(h.Bucket).Take(s.arrival, now, h.Amount)
+		return now
+	case quota.KindGCRA:
 		s.arrival = quota.GCRA(h.Bucket).Move(s.arrival, now, 0, h.Amount)
 		return now
-	case h.Amount == 0:
-		return max(now, h.Window.Advance(s.counted, now).Start)
 	}
 	var at int64
 	s.counted, at = h.Window.Take(s.counted, h.Amount, now)
@@ -84,8 +89,12 @@ func (m *Model) takeRate(name counterName, h reservation.Hold) int64 {
 
 // correctRate brings what a hold has charged from one amount to another.
 func (m *Model) correctRate(name counterName, h *modelHold, from, to quota.Amount) {
-	s, now := m.rateOf(name, h.Kind), m.now()
-	if h.Kind == quota.KindGCRA {
+	s, now := m.rateOf(name, h.Kind), m.at(name, h.Kind)
+	switch h.Kind {
+	case quota.KindLeakyQueue:
+		s.arrival = quota.Queue(h.Bucket).Correct(s.arrival, h.at, now, from, to)
+		return
+	case quota.KindGCRA:
 		s.arrival = quota.GCRA(h.Bucket).Move(s.arrival, now, from, to)
 		return
 	}
@@ -94,8 +103,12 @@ func (m *Model) correctRate(name counterName, h *modelHold, from, to quota.Amoun
 
 // shiftRate is correctRate for a hold of a tree, which is moved in parts.
 func (m *Model) shiftRate(name counterName, h *modelHold, difference quota.Amount) {
-	s, now := m.rateOf(name, h.Kind), m.now()
+	s, now := m.rateOf(name, h.Kind), m.at(name, h.Kind)
 	if difference == 0 {
+		return
+	}
+	if h.Kind == quota.KindLeakyQueue {
+		s.arrival = quota.Queue(h.Bucket).Shift(s.arrival, now, difference)
 		return
 	}
 	if h.Kind == quota.KindGCRA {

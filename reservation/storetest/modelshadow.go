@@ -21,7 +21,7 @@ func outputFor(o *reservation.Output, tokens int64) *reservation.Output {
 // missShadows returns the holds without what shadow limits would refuse, and puts
 // their refusals and marks into the answer. q is as it was asked, with the tokens
 // that are granted as the least.
-func (m *Model) missShadows(q *reservation.ReserveRequest, holds []reservation.Hold, answer *reservation.ReserveAnswer) []reservation.Hold {
+func (m *Model) missShadows(q *reservation.ReserveRequest, holds []reservation.Hold, start int64, answer *reservation.ReserveAnswer) []reservation.Hold {
 	holds = slices.Clone(holds)
 	if answer.Decided.Forecast == nil {
 		answer.Decided.Forecast = make([]bool, len(holds))
@@ -30,7 +30,7 @@ func (m *Model) missShadows(q *reservation.ReserveRequest, holds []reservation.H
 		if !h.Shadow || h.Kind == quota.KindSlots && q.Settle != nil {
 			continue
 		}
-		refusal, fits := m.refusal(q.Account, i, h)
+		refusal, fits := m.refusalBy(q.Account, i, h, start)
 		if q.Output != nil {
 			refusal, fits = m.outputRefusal(q, i)
 		}

@@ -56,9 +56,10 @@ func (m *Model) GiveBack(ctx context.Context, account string, holds []reservatio
 	answer := reservation.GiveBackAnswer{Now: instant(m.now())}
 	for _, h := range holds {
 		name, given := nameOf(account, h.Counter), quota.Amount(0)
-		if b := m.bucket(name); b != nil && !b.fullBy(m.now()) {
+		at := m.at(name, quota.KindBucket)
+		if b := m.bucket(name); b != nil && !b.fullBy(at) {
 			p := b.params
-			given = min(h.Amount, p.Capacity-floor(m.levelAt(name, p, m.now())))
+			given = min(h.Amount, p.Capacity-floor(m.levelAt(name, p, at)))
 			if given > 0 {
 				m.change(name, p, -given)
 			}

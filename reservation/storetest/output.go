@@ -104,10 +104,11 @@ func (m *Model) outputRefusal(q *reservation.ReserveRequest, i int) (reservation
 		return refusal, ok
 	}
 	refusal.Reason = reservation.RateLimited
-	wait := microsUntil(m.levelAt(nameOf(q.Account, h.Counter), h.Bucket, m.now()), h.Bucket, held)
-	if soonest := reservation.RiskRetry.Microseconds(); !now && wait >= 0 && wait < soonest {
+	at := m.at(nameOf(q.Account, h.Counter), h.Kind)
+	wait := microsUntil(m.levelAt(nameOf(q.Account, h.Counter), h.Bucket, at), h.Bucket, held)
+	if soonest := m.now() + reservation.RiskRetry.Microseconds() - at; !now && wait >= 0 && wait < soonest {
 		wait = soonest
 	}
-	refusal.RetryAt = after(m.now(), wait)
+	refusal.RetryAt = after(at, wait)
 	return refusal, ok
 }

@@ -17,6 +17,7 @@ import (
 //	needs incarnate | drift | one_step_pools         leave the file out for engines without
 //	limit NAME bucket CAPACITY RATE [charge] [pool=P]    RATE: 10/s, 10000/min, 3/7s
 //	limit NAME gcra BURST RATE [charge] [pool=P]
+//	limit NAME queue CAPACITY RATE [charge] [pool=P]
 //	limit NAME fixed|first_use|counter|log RATE [charge] [pool=P]    windows
 //	limit NAME slots MAX [charge] [pool=P]
 //	limit NAME quota MAX day|week|month|year [charge]
@@ -33,7 +34,7 @@ import (
 //	confirm ID [rank=N] [late] [body=B] [AMOUNTS] [usage=LIMIT:USED@VERSION] [orphan]
 //	                                         unless stated, the closing as the engine has it
 //	renew ID lease=D
-//	restore ID [lease=D] [keyless]           held until minted + lease, or for D from now
+//	restore ID [lease=D] [start=D] [keyless] held until minted + lease, or for D from now
 //	seed ACCOUNT LIMIT used=N ver=N [ticket=N]   with the Nth ticket given for the counter; the last
 //	push ACCOUNT LIMIT used=N ver=N          a ledger value, as the auditor brings it
 //	giveback ACCOUNT LIMIT=AMOUNT...         back to buckets, of no reservation
@@ -47,8 +48,9 @@ import (
 //	incarnate                                another incarnation, with the data
 //
 // HOLDS are LIMIT=AMOUNT or LIMIT (one slot), with a scope as LIMIT[user=7]=AMOUNT.
-// OPTIONS are lease=60s retention=10m key=K body=B minted=-1s (against now) dry
-// parent=ID spill=LIMIT (taken from the limit where the parent has too little left).
+// OPTIONS are lease=60s retention=10m key=K body=B minted=-1s (against now)
+// max_wait=5s dry parent=ID spill=LIMIT (taken from the limit where the parent has too
+// little left).
 // ID may be a range, r1..r10: the step is repeated.
 //
 // Expected are a verdict, flags and NAME=VALUE, all of which must hold:
@@ -57,7 +59,7 @@ import (
 //	          parent_ended parent_full
 //	          missed= (shadow limits, in order, joined by commas) and of the first of them
 //	          missed.REASON missed.asked= missed.retry=
-//	          expires= retry= reason (a flag: rate_limited ...) limit= remaining=
+//	          start= expires= retry= reason (a flag: rate_limited ...) limit= remaining=
 //	          reclaimed= LIMIT.remaining= LIMIT.resets= LIMIT.used= LIMIT.held=
 //	          LIMIT.unposted= LIMIT.ticket= (which of those given); replayed: as lookup
 //	refund    settled same conflict unknown forgotten ended; as lookup, levels
@@ -111,13 +113,13 @@ var verbs = map[string]struct {
 	id      bool
 	options []string
 }{
-	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token", "parent"}},
-	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "dry", "parent", "spill"}},
+	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "parent"}},
+	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "dry", "parent", "spill"}},
 	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry"}},
 	"refund":    {true, []string{"body", "orphan", "held"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},
 	"renew":     {true, []string{"lease"}},
-	"restore":   {true, []string{"lease", "keyless"}},
+	"restore":   {true, []string{"lease", "start", "keyless"}},
 	"lookup":    {true, nil},
 	"seed":      {false, []string{"used", "ver", "ticket"}},
 	"push":      {false, []string{"used", "ver"}},
@@ -270,6 +272,8 @@ var windowKinds = map[string]quota.Kind{
 	"counter": quota.KindSlidingCounter, "log": quota.KindSlidingLog,
 }
 
+var levelKinds = map[string]quota.Kind{"bucket": quota.KindBucket, "gcra": quota.KindGCRA, "queue": quota.KindLeakyQueue}
+
 func (st *step) parseLimit(words []string) error {
 	l := &st.limit
 	l.hold.OnExpiry = quota.ExpiryGiveBack
@@ -303,11 +307,8 @@ func (st *step) parseLimit(words []string) error {
 		return fmt.Errorf("limit %s: %w", plain[0], err)
 	}
 	switch kind, rest := plain[1], plain[3:]; {
-	case (kind == "bucket" || kind == "gcra") && len(rest) == 1:
-		l.hold.Kind = quota.KindBucket
-		if kind == "gcra" {
-			l.hold.Kind = quota.KindGCRA
-		}
+	case levelKinds[kind] != 0 && len(rest) == 1:
+		l.hold.Kind = levelKinds[kind]
 		refill, err := parseRate(rest[0])
 		if err != nil {
 			return fmt.Errorf("limit %s: %w", plain[0], err)

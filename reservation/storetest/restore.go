@@ -52,6 +52,9 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 		parent = nil
 	}
 	m.records = append(m.records, r)
+	if start := q.StartAt.UnixMicro(); start > now {
+		r.start = start
+	}
 	for i, h := range q.Holds {
 		r.holds = append(r.holds, modelHold{Hold: h, at: q.ID.Minted().UnixMicro()})
 		if own := parent.fund(h); own != nil && q.Kin.Taken.Has(i) && own.left() >= h.Amount {
@@ -66,7 +69,18 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			}
 			continue
 		}
+		if h.Kind.HasRate() && h.Amount > 0 && r.start > 0 {
+			r.holds[i].at = r.start
+			m.giveStart(nameOf(q.Account, h.Counter), h.Kind, r.start)
+		}
 		switch h.Kind {
+		case quota.KindLeakyQueue:
+			if h.Amount == 0 {
+				break
+			}
+			s := m.rateOf(nameOf(q.Account, h.Counter), h.Kind)
+			r.holds[i].charged = h.Amount
+			s.arrival = quota.Queue(h.Bucket).Take(s.arrival, max(now, r.start), h.Amount)
 		default:
 			m.correct(r, i, h.Amount)
 		case quota.KindQuota:

@@ -267,6 +267,7 @@ func (f facts) levels(names []string, levels []reservation.Level, now time.Time)
 func (f facts) record(names []string, r reservation.Record, now time.Time) {
 	f["late"], f["confirmed"], f["rank"] = r.Late, r.Confirmed, r.Rank
 	f["state"] = stateName(r.State)
+	f.span("start", r.StartAt, now)
 	f.span("expires", r.ExpiresAt, now)
 	for i, actual := range r.Actual {
 		f[names[i]+".actual"] = actual
@@ -382,7 +383,7 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 		}
 		p.plans[id] = made
 	}
-	for name, span := range map[string]*time.Duration{"lease": &made.Lease, "retention": &made.Retention} {
+	for name, span := range map[string]*time.Duration{"lease": &made.Lease, "retention": &made.Retention, "max_wait": &made.MaxWait} {
 		if word, stated := st.opts[name]; stated {
 			var err error
 			if *span, err = parseSpan(word); err != nil {
@@ -417,6 +418,7 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 	switch answer.Verdict {
 	case reservation.Granted:
 		got.levels(made.names, answer.Levels, now)
+		got.span("start", answer.StartAt, now)
 		got.span("expires", answer.ExpiresAt, now)
 		got.missed(made.names, answer, now)
 		if q.Decides() && !q.DryRun {
@@ -600,6 +602,13 @@ func (p *player) restore(ctx context.Context, st step, id string, got facts) err
 			return fmt.Errorf("lease: %w", err)
 		}
 		q.ExpiresAt = p.clock.Now().Add(lease)
+	}
+	if word, stated := st.opts["start"]; stated {
+		wait, err := parseSpan(word)
+		if err != nil {
+			return fmt.Errorf("start: %w", err)
+		}
+		q.StartAt = p.clock.Now().Add(wait)
 	}
 	if st.opts["keyless"] != "" {
 		q.Key, q.Body = "", reservation.Hash{}

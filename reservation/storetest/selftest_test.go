@@ -243,7 +243,7 @@ func validReserve(ctx context.Context, q reservation.ReserveRequest) error {
 	}
 	seen := map[reservation.Counter]bool{}
 	for _, h := range q.Holds {
-		if seen[h.Counter] || h.Amount.Check() != nil || h.Kind < quota.KindBucket || h.Kind > quota.KindSlidingLog {
+		if seen[h.Counter] || h.Amount.Check() != nil || h.Kind < quota.KindBucket || h.Kind > quota.KindLeakyQueue {
 			return fmt.Errorf("hold: out of bounds")
 		}
 		seen[h.Counter] = true

@@ -1,6 +1,6 @@
 -- Buckets. A table b: level, rest, at, capacity, refill, per, where, risk (the
--- open sum of what holds by forecast take less than their maximum), and dirty
--- once it is to be written. Absent means full, without risk.
+-- open sum of what holds by forecast take less than their maximum), start (see
+-- start.lua), and dirty once it is to be written. Absent means full, without risk.
 local function bucket_of(ref, where, raw)
   local b = buckets[ref]
   if b then return b end
@@ -9,7 +9,7 @@ local function bucket_of(ref, where, raw)
     if where == IN_FIELD then raw = call('HGET', A, ref) else raw = call('GET', ref) end
   end
   if raw then
-    b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk = read_bucket(raw)
+    b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk, b.start = read_bucket(raw)
   end
   buckets[ref] = b
   return b
@@ -20,7 +20,7 @@ end
 -- parameters.
 local function level_of(b, capacity, refill, per)
   if not b.level then return capacity, 0, true end
-  local elapsed = now - b.at
+  local elapsed = Start.at(b) - b.at
   local level, rest = advance(b.level, b.rest, elapsed, b.capacity, b.refill, b.per)
   if level >= b.capacity and elapsed >= 0 then return capacity, 0, true end
   if per == b.per and refill == b.refill and capacity == b.capacity then return level, rest, false end
@@ -30,12 +30,27 @@ local function level_of(b, capacity, refill, per)
   return level, rest, false
 end
 
--- set_bucket stores a level as of now.
+-- set_bucket stores a level as of the instant at which the bucket counts.
 local function set_bucket(b, level, rest, capacity, refill, per)
   if level >= capacity then level, rest = capacity, 0 end
   if level < -MAX then level = -MAX end
-  if not b.at or b.at < now then b.at = now end
+  local at = Start.at(b)
+  if not b.at or b.at < at then b.at = at end
   b.level, b.rest, b.capacity, b.refill, b.per, b.dirty = level, rest, capacity, refill, per, true
+end
+
+-- Start.bucket_wait is in how many us the level is want, which it is not yet.
+function Start.bucket_wait(level, rest, want, capacity, refill, per)
+  if want > capacity or want - level > MAX then return FAR end
+  -- (want - level) * per - rest us of refill, rounded up: of all units but one, and
+  -- then of that one less the rest. Each step stays exact.
+  local whole, part = muldiv(want - level - 1, per, 0, refill)
+  local left, room = per - rest, refill - part
+  if left <= room then return whole + 1 end
+  left = left - room
+  local more = floor(left / refill)
+  if more * refill < left then more = more + 1 end
+  return whole + 1 + more
 end
 
 -- correct takes a difference (gives it back when negative) by the parameters
@@ -76,7 +91,7 @@ end
 local function flush_buckets()
   for ref, b in pairs(buckets) do
     if b.dirty then
-      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk), full_at(b)
+      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk, Start.ahead(b)), full_at(b)
       if b.where == IN_FIELD then
         put(ref, value)
         if at > keep then keep = at end

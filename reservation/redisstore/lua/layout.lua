@@ -20,37 +20,48 @@ end
 
 -- Bucket: level (units), remainder (units/per), instant of both, the parameters
 -- of the last Reserve: capacity, refill units every per us; and, unless it is 0,
--- the open sum of risks.
+-- the open sum of risks; and of one that gave a start which is ahead, that start.
 local function read_bucket(raw)
-  local layout, level, rest, at, capacity, refill, per, risk = unpack_msg(raw)
+  local layout, level, rest, at, capacity, refill, per, risk, start = unpack_msg(raw)
   if layout ~= 1 then foreign(layout) end
-  return level, rest, at, capacity, refill, per, risk or 0
+  return level, rest, at, capacity, refill, per, risk or 0, start
 end
 
-local function write_bucket(level, rest, at, capacity, refill, per, risk)
+local function write_bucket(level, rest, at, capacity, refill, per, risk, start)
+  if start then return pack(1, level, rest, at, capacity, refill, per, risk, start) end
   if risk > 0 then return pack(1, level, rest, at, capacity, refill, per, risk) end
   return pack(1, level, rest, at, capacity, refill, per)
 end
 
--- GCRA: theoretical arrival time.
+-- GCRA: theoretical arrival time, and a start that is ahead. Queue: when it is empty.
 local function read_gcra(raw)
-  local layout, arrival = unpack_msg(raw)
+  local layout, arrival, start = unpack_msg(raw)
   if layout ~= 1 then foreign(layout) end
-  return arrival
+  return arrival, start
 end
 
-local function write_gcra(arrival) return pack(1, arrival) end
+local function write_gcra(arrival, start)
+  if start then return pack(1, arrival, start) end
+  return pack(1, arrival)
+end
 
--- Window: see window.lua. A log is one list in the place of the counts.
+-- Window: see window.lua. A log is one list in the place of the counts. A start that
+-- is ahead is last; of nothing counted the length is then 0.
 local function read_window(raw)
-  local layout, length, calendar, start, count, before = unpack_msg(raw)
+  local layout, length, calendar, start, count, before, given = unpack_msg(raw)
   if layout ~= 1 then foreign(layout) end
-  if type(count) == 'table' then return {length = length, calendar = calendar, start = start, log = count} end
-  return {length = length, calendar = calendar, start = start, count = count, before = before}
+  if length == 0 then return nil, given end
+  if type(count) == 'table' then return {length = length, calendar = calendar, start = start, log = count}, given end
+  return {length = length, calendar = calendar, start = start, count = count, before = before}, given
 end
 
-local function write_window(s)
-  if s.log then return pack(1, s.length, s.calendar, s.start, s.log) end
+local function write_window(s, given)
+  if not s then return pack(1, 0, 0, 0, 0, 0, given) end
+  if s.log then
+    if given then return pack(1, s.length, s.calendar, s.start, s.log, 0, given) end
+    return pack(1, s.length, s.calendar, s.start, s.log)
+  end
+  if given then return pack(1, s.length, s.calendar, s.start, s.count, s.before, given) end
   return pack(1, s.length, s.calendar, s.start, s.count, s.before)
 end
 

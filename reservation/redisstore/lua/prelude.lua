@@ -13,6 +13,7 @@ local FAR = 18014398509481984  -- 2^54: more than any debt and capacity together
 
 local KIND_BUCKET, KIND_SLOTS, KIND_QUOTA = 1, 2, 3
 local KIND_GCRA, KIND_FIXED, KIND_COUNTER, KIND_LOG = 4, 5, 6, 7 -- from KIND_FIXED on: windows
+local KIND_QUEUE = 8 -- asked for before the windows
 local IN_FIELD, IN_KEY, REMOTE = 0, 1, 2           -- where a counter lives
 local HELD, EXPIRED, SETTLED = 1, 2, 3             -- states of a record
 local STRIDE = 9                                   -- values of one hold in a plan

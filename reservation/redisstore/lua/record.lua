@@ -4,7 +4,8 @@ local R_STATE, R_RANK, R_EXPIRES, R_RETENTION = 2, 3, 4, 5
 local R_LATE, R_CONFIRMED, R_CLOSED_AT = 6, 7, 8     -- flags: 0 or 1
 local R_BODY, R_OUTCOME, R_TOKEN, R_KEY = 9, 10, 11, 12
 local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' while held, or nothing known)
-local R_KIN = 15                 -- of a record in a tree, else nil: see tree.lua
+local R_KIN = 15                 -- of a record in a tree, else nil or false: see tree.lua
+local R_START = 16               -- the start that it was given, if that was later than its Reserve; else nil
 local tree = {records = {}}      -- see tree.lua
 
 -- A plan is packed as STRIDE values a hold, in a row:
@@ -17,6 +18,7 @@ local tree = {records = {}}      -- see tree.lua
 --                GCRA: capacity, refill, per us, 0
 --                windows: max, length us, calendar (1 or 0), the instant under
 --                which it was counted
+--                queue: as GCRA, the start that it was given
 
 local function charged_of(r, plan)
   if r[R_STATE] ~= HELD then return unpack_msg(r[R_ACTUAL]) end
@@ -61,6 +63,10 @@ local function settle(id, r, plan, actual, unposted)
       shift_gcra(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7])
     elseif kind == KIND_GCRA then
       move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7])
+    elseif kind == KIND_QUEUE and r[R_KIN] then
+      Start.shift_queue(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7])
+    elseif kind == KIND_QUEUE then
+      Start.correct_queue(ref, where, plan[j + 8], charged[n], actual[n], plan[j + 6], plan[j + 7])
     elseif kind >= KIND_FIXED then
       correct_window(ref, where, kind, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 8], plan[j + 6], plan[j + 7])
     else
@@ -78,7 +84,8 @@ local function settle(id, r, plan, actual, unposted)
 end
 
 -- show lists what an answer tells of a record: state, rank, expires, late,
--- confirmed, closed at, body, outcome, token, actual.
+-- confirmed, closed at, body, outcome, token, actual; and, while it is held, the start
+-- that it was given, if that was later than its Reserve.
 local function show(r)
   local state = r[R_STATE]
   if state == HELD and r[R_EXPIRES] <= now then state = EXPIRED end
@@ -91,7 +98,9 @@ local function show(r)
       if now < until_at then token = kept end
     end
   end
-  return {state, r[R_RANK], r[R_EXPIRES], r[R_LATE], r[R_CONFIRMED], r[R_CLOSED_AT], r[R_BODY], r[R_OUTCOME], token, r[R_ACTUAL]}
+  local shown = {state, r[R_RANK], r[R_EXPIRES], r[R_LATE], r[R_CONFIRMED], r[R_CLOSED_AT], r[R_BODY], r[R_OUTCOME], token, r[R_ACTUAL]}
+  if state == HELD then shown[11] = r[R_START] end
+  return shown
 end
 
 -- prefetch reads the counters of a plan in at most two commands.
@@ -121,7 +130,7 @@ local function prefetch(plan)
       bucket_of(ref, where, raws[ref])
     elseif kind == KIND_QUOTA then
       quota_of(ref, where, raws[ref])
-    elseif kind == KIND_GCRA then
+    elseif kind == KIND_GCRA or kind == KIND_QUEUE then
       gcra_of(ref, where, raws[ref])
     elseif kind >= KIND_FIXED then
       window_of(ref, where, raws[ref])
@@ -131,7 +140,7 @@ end
 
 -- list_remote adds zeros for a pool elsewhere to an answer.
 local function list_remote(out, n, kind)
-  out[n + 1] = kind >= KIND_FIXED and {0} or 0
+  out[n + 1] = kind >= KIND_FIXED and kind ~= KIND_QUEUE and {0} or 0
   if kind >= KIND_GCRA then return n + 1 end
   out[n + 2] = 0
   if kind == KIND_SLOTS then return n + 2 end
@@ -144,8 +153,10 @@ end
 --   slots:  taken, earliest lease end (0: none)
 --   quota:  used, held, unposted, version, 1 if seeded in this incarnation else 0
 --   GCRA:   theoretical arrival time
+--   queue:  when it is empty
 --   window: a list, see shown_window
--- and zeros for a pool elsewhere.
+-- and with a start that is ahead, in the place of the risks or the arrival time, a
+-- list of it and the start; and zeros for a pool elsewhere.
 local function levels(plan)
   local out, n = {}, 0
   for j = 1, #plan, STRIDE do
@@ -155,17 +166,19 @@ local function levels(plan)
     elseif kind == KIND_BUCKET then
       local b = bucket_of(ref, where)
       out[n + 1], out[n + 2] = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
-      out[n + 3] = b.risk
+      out[n + 3] = Start.with(b.risk, b)
       n = n + 3
     elseif kind == KIND_SLOTS then
       out[n + 1], out[n + 2] = slots_taken(ref)
       n = n + 2
-    elseif kind == KIND_GCRA then
+    elseif kind == KIND_GCRA or kind == KIND_QUEUE then
       n = n + 1
-      out[n] = gcra_of(ref, where).arrival
+      local g = gcra_of(ref, where)
+      out[n] = Start.with(g.arrival, g)
     elseif kind >= KIND_FIXED then
       n = n + 1
-      out[n] = shown_window(window_advanced(kind, window_of(ref, where).s, plan[j + 6], plan[j + 7]))
+      local w = window_of(ref, where)
+      out[n] = shown_window(window_advanced(kind, w.s, plan[j + 6], plan[j + 7], Start.at(w)), w)
     else
       local q = quota_of(ref, where)
       local e = find_entry(q, plan[j + 6])

@@ -7,7 +7,8 @@
 --     tickets are stored), first of 64 tickets to give out, idle us of quotas, 1
 --     for a Charge, its body, its outcome, plan, output or '', shadows or '',
 --     parent or '', for each hold 1 if it spills: the limit is asked where the
---     parent has too little
+--     parent has too little, how long it may wait us: 0 not at all, -1 for the plan's
+--     queues
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
 --     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
 --     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
@@ -15,16 +16,17 @@
 --     elsewhere has missed, 0 else
 -- Returns, packed: code, now, reclaimed, then by code (levels: how many values,
 -- the values)
---   1 granted   lease end us, levels afterwards; with an output or shadows also
---               the tokens granted and a text with 1 for each hold by forecast, 2
---               for each that was missed, 0 else
+--   1 granted   lease end us, or a list of it and the start us of one that waits;
+--               levels afterwards; with an output or shadows also the tokens granted
+--               and a text with 1 for each hold by forecast, 2 for each that was
+--               missed, 0 else
 --   2 replayed  record
 --   3 key reused   4 closed   5 stale
 --   6 unseeded  hold (from 0), ticket, ...
 --   7 refused   levels; with a parent also, for each hold, what it has left of
 --               it, -1 where the limit is asked
 --   8 the parent is not open   9 its tree takes no child more
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 
@@ -85,7 +87,7 @@ if stale then return answer(5, now, reclaimed) end
 local envelope, envelope_plan, funds = nil, nil, {} -- hold: index of the parent's
 if parent ~= '' then
   envelope = tree.kin_of(parent)
-  if not tree.is_open(envelope) then return answer(8, now, reclaimed) end
+  if not tree.is_open(envelope) or (envelope[R_START] or 0) > now then return answer(8, now, reclaimed) end
   if tree.is_full(envelope) then return answer(9, now, reclaimed) end
   envelope_plan = {unpack_msg(envelope[R_PLAN])}
   local k, n = envelope[R_KIN], 0
@@ -109,14 +111,15 @@ local counters, lefts, rests, places = {}, {}, {}, {}
 local rooms = {}   -- with an output: what each counter could still take
 local chooses = output_raw ~= ''
 local byte, missed = string.byte, {} -- shadow holds that do not fit
-local ends = now + span
-if charge == 1 then ends = now end
+local latest, queued = now, now -- when all that has a rate can start; when the queues can
+local watched = {} -- when each shadow hold with a rate could
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
-  local raw, short
+  local raw, short, first
   h = h + 1
   local asked = amount -- of the limit
   if funds[h] then asked = 0 end
+  local watches = shadow_raw ~= '' and byte(shadow_raw, h) ~= 48
   if where == REMOTE then
     n = list_remote(out, n, kind)
   else
@@ -133,9 +136,14 @@ for j = 1, #plan, STRIDE do
     if kind == KIND_BUCKET then
       local b = bucket_of(ref, where, raw)
       local level, rest = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
-      if asked > 0 and level < asked then short = true end
-      counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, level
-      out[n + 1], out[n + 2], out[n + 3] = level, rest, b.risk
+      if asked > 0 then
+        first = Start.at(b)
+        if level < asked then
+          first = max_wait ~= 0 and first + Start.bucket_wait(level, rest, asked, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
+        end
+      end
+      counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, Start.left(b, level)
+      out[n + 1], out[n + 2], out[n + 3] = level, rest, Start.with(b.risk, b)
       n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
@@ -145,19 +153,43 @@ for j = 1, #plan, STRIDE do
       n = n + 2
     elseif kind == KIND_GCRA then
       local g = gcra_of(ref, where, raw)
-      rooms[h] = gcra_remaining(g.arrival, plan[j + 5], plan[j + 6], plan[j + 7])
-      if asked > 0 and rooms[h] < asked then short = true end
+      local at = Start.at(g)
+      rooms[h] = gcra_remaining(g.arrival, at, plan[j + 5], plan[j + 6], plan[j + 7])
+      if asked > 0 then
+        first = at
+        if rooms[h] < asked then
+          first = max_wait ~= 0 and at + Start.gcra_wait(g.arrival, at, asked, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
+        end
+      end
+      rooms[h] = Start.left(g, rooms[h])
+      counters[h] = g
+      n = n + 1
+      out[n] = Start.with(g.arrival, g)
+    elseif kind == KIND_QUEUE then
+      local g = gcra_of(ref, where, raw)
+      rooms[h] = gcra_remaining(g.arrival, now, plan[j + 5], plan[j + 6], plan[j + 7])
+      if asked > 0 then
+        first = rooms[h] < asked and FAR or Start.later(g.arrival, now)
+        if first < FAR and first > queued and not watches then queued = first end
+      end
       counters[h] = g
       n = n + 1
       out[n] = g.arrival
     elseif kind >= KIND_FIXED then
       local w = window_of(ref, where, raw)
-      local s = window_advanced(kind, w.s, plan[j + 6], plan[j + 7])
-      rooms[h] = plan[j + 5] - window_taken(kind, s)
-      if asked > 0 and rooms[h] < asked then short = true end
+      local at = Start.at(w)
+      local s = window_advanced(kind, w.s, plan[j + 6], plan[j + 7], at)
+      rooms[h] = plan[j + 5] - window_taken(kind, s, at)
+      if asked > 0 then
+        first = at
+        if rooms[h] < asked then
+          first = max_wait ~= 0 and at + Start.window_wait(kind, s, at, asked, plan[j + 5]) or FAR
+        end
+      end
+      rooms[h] = Start.left(w, rooms[h])
       counters[h], lefts[h] = w, s
       n = n + 1
-      out[n] = shown_window(s)
+      out[n] = shown_window(s, w)
     else
       local q = quota_of(ref, where, raw)
       local e, t = find_entry(q, plan[j + 6]), q.t
@@ -187,8 +219,11 @@ for j = 1, #plan, STRIDE do
       end
       n = n + 5
     end
+    if first then
+      if watches then watched[h] = first elseif first > latest then latest = first end
+    end
     if short then
-      if shadow_raw ~= '' and byte(shadow_raw, h) ~= 48 then missed[h] = true else refused = true end
+      if watches then missed[h] = true else refused = true end
     end
     if funds[h] then
       rooms[h] = kind == KIND_SLOTS and 1 or envelope_plan[funds[h] + 3]
@@ -199,6 +234,14 @@ end
 if tickets then
   if reclaimed > 0 or mode ~= 1 then flush(idle) end
   return pack(6, now, reclaimed, tickets)
+end
+local start = latest > queued and latest or queued
+local until_at = now
+if max_wait > 0 then until_at = now + max_wait elseif max_wait < 0 then until_at = queued end
+if start > until_at then refused = true end
+if chooses then start = now end -- what is chosen does not wait
+for i, first in pairs(watched) do
+  if first > start then missed[i] = true end
 end
 local granted, chosen
 if chooses then
@@ -289,7 +332,9 @@ if refused then
   return answer(7, now, reclaimed, n, unpack_all(out))
 end
 
--- 6. take all
+-- 6. take all, what has a rate at the start
+local ends = start + span
+if charge == 1 then ends = now end
 local commit = mode == 0
 if not commit and reclaimed > 0 then flush(idle) end
 if envelope and envelope[R_EXPIRES] < ends then
@@ -301,12 +346,16 @@ for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
   h = h + 1
   if kind == KIND_BUCKET and plan[j + 8] > 0 and where ~= REMOTE then
-    out[places[h] + 3] = out[places[h] + 3] + plan[j + 8]
+    out[places[h] + 3] = Start.with(counters[h].risk + plan[j + 8], counters[h])
     if commit then add_risk(ref, where, plan[j + 8], plan[j + 5], plan[j + 6], plan[j + 7]) end
   end
   if kind >= KIND_FIXED and where ~= REMOTE then
     local s = lefts[h]
-    plan[j + 8] = s and s.start > now and s.start or now
+    if kind ~= KIND_QUEUE and amount > 0 and not funds[h] then
+      s = window_advanced(kind, s, plan[j + 6], plan[j + 7], start)
+      lefts[h] = s
+    end
+    plan[j + 8] = s and s.start > start and s.start or start
     windowed = true
   end
   if funds[h] then
@@ -316,8 +365,14 @@ for j = 1, #plan, STRIDE do
   elseif amount > 0 and where ~= REMOTE then
     local at = places[h]
     if kind == KIND_BUCKET then
-      out[at + 1] = lefts[h] - amount
-      if commit then set_bucket(counters[h], lefts[h] - amount, rests[h], plan[j + 5], plan[j + 6], plan[j + 7]) end
+      local b, level, rest = counters[h], lefts[h], rests[h]
+      if start > now then
+        level, rest = advance(level, rest, start - Start.at(b), plan[j + 5], plan[j + 6], plan[j + 7])
+        Start.give(b, start)
+        out[at + 2], out[at + 3] = rest, Start.with(b.risk, b)
+      end
+      out[at + 1] = level - amount
+      if commit then set_bucket(b, level - amount, rest, plan[j + 5], plan[j + 6], plan[j + 7]) end
     elseif kind == KIND_SLOTS then
       if charge == 0 then
         out[at + 1] = out[at + 1] + 1
@@ -326,13 +381,19 @@ for j = 1, #plan, STRIDE do
       end
     elseif kind == KIND_GCRA then
       local g = counters[h]
-      out[at + 1] = gcra_moved(g.arrival, 0, amount, plan[j + 6], plan[j + 7])
+      Start.give(g, start)
+      local arrival = gcra_moved(g.arrival, start, 0, amount, plan[j + 6], plan[j + 7])
+      out[at + 1] = Start.with(arrival, g)
+      if commit then g.arrival, g.dirty = arrival, true end
+    elseif kind == KIND_QUEUE then
+      local g = counters[h]
+      out[at + 1] = Start.take_queue(g.arrival, start, amount, plan[j + 6], plan[j + 7])
       if commit then g.arrival, g.dirty = out[at + 1], true end
     elseif kind >= KIND_FIXED then
-      local s = window_corrected(kind, lefts[h], amount, plan[j + 8], plan[j + 6], plan[j + 7])
-      out[at + 1] = shown_window(s)
+      local s, w = window_corrected(kind, lefts[h], amount, plan[j + 8], plan[j + 6], plan[j + 7], start), counters[h]
+      Start.give(w, start)
+      out[at + 1] = shown_window(s, w)
       if commit then
-        local w = counters[h]
         w.s, w.kind, w.dirty = s, kind, true
       end
     else
@@ -345,6 +406,7 @@ end
 if commit then
   if windowed then plan_raw = pack(unpack_all(plan)) end
   local r = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
+  if start > now then r[R_KIN], r[R_START] = false, start end
   members = members + 1
   if envelope then
     local taken = {}
@@ -367,4 +429,4 @@ if commit then
   flush(idle)
 end
 if decides then out[n + 1], out[n + 2] = granted, chosen end
-return pack(1, now, reclaimed, ends, n, unpack_all(out))
+return pack(1, now, reclaimed, start > now and {ends, start} or ends, n, unpack_all(out))

@@ -3,12 +3,12 @@
 --   KEYS[5] idempotency key, KEYS[1] again for none
 --   KEYS[6..] counters with their own key
 --   ARGV[1] packed: clock us or 0, account, id, lease end us, retention us, hash
---     of the ask, token, idle us of quotas, latest lease end us from now, plan, parent or '', for each hold 1 if it
---     was taken from the parent
+--     of the ask, token, idle us of quotas, latest lease end us from now, plan, parent
+--     or '', for each hold 1 if it was taken from the parent, start us, 0 for none
 -- Returns, packed: code, now, reclaimed, then by code
 --   1 restored   2 known  state, lease end us   3 the lease has ended
 --   4 the lease ends too late   5 a counter can't hold as much  hold (from 0)
-local clock, name, id, ends, retention, ask, token, idle, furthest, plan_raw, parent, taken = unpack_msg(ARGV[1])
+local clock, name, id, ends, retention, ask, token, idle, furthest, plan_raw, parent, taken, start = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 local raws = call('HMGET', A, 'm', 'r' .. id)
@@ -87,10 +87,23 @@ else
   end
 end
 
-local h = 0
+local h, waits = 0, start > now
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
   h = h + 1
+  if waits and where ~= REMOTE and amount > 0 and paid[h] ~= '1' then
+    -- What has a rate is taken at the start.
+    if kind == KIND_BUCKET then
+      Start.give(bucket_of(ref, where), start)
+    elseif kind == KIND_GCRA then
+      Start.give(gcra_of(ref, where), start)
+    elseif kind == KIND_QUEUE then
+      plan[j + 8] = start
+    elseif kind >= KIND_FIXED then
+      Start.give(window_of(ref, where), start)
+      plan[j + 8] = start
+    end
+  end
   if paid[h] == '1' then
     -- the counter stays as it is
   elseif where == REMOTE or amount == 0 and kind ~= KIND_BUCKET then
@@ -102,6 +115,9 @@ for j = 1, #plan, STRIDE do
     hold_slot(ref, id, ends)
   elseif kind == KIND_GCRA then
     move_gcra(ref, where, 0, amount, plan[j + 6], plan[j + 7])
+  elseif kind == KIND_QUEUE then
+    local g = gcra_of(ref, where)
+    g.arrival, g.dirty = Start.take_queue(g.arrival, waits and start or now, amount, plan[j + 6], plan[j + 7]), true
   elseif kind >= KIND_FIXED then
     correct_window(ref, where, kind, amount, plan[j + 8], plan[j + 6], plan[j + 7])
   else
@@ -111,6 +127,10 @@ end
 members = members + 1
 schedule(id, ends, false)
 local held = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
+if waits then
+  held[R_KIN], held[R_START] = false, start
+  if #plan > 0 then held[R_PLAN] = pack(unpack_all(plan)) end
+end
 if envelope then tree.join(id, held, parent, envelope, table.concat(paid)) end
 put('r' .. id, write_record(held))
 if key ~= '' then

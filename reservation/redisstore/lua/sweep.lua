@@ -82,7 +82,7 @@ if tidy then
       local b = bucket_of(field, IN_FIELD, all[i + 1])
       b.risk = 0
       local _, _, absent = level_of(b, b.capacity, b.refill, b.per)
-      if absent then
+      if absent and not Start.ahead(b) then
         b.dirty = nil
         drop(field)
       else
@@ -90,12 +90,12 @@ if tidy then
       end
     elseif kind == 'q' then
       quota_of(field, IN_FIELD, all[i + 1]).dirty = true
-    elseif kind == 'g' then
+    elseif kind == 'g' or kind == 'u' then
       gcra_of(field, IN_FIELD, all[i + 1]).dirty = true
     elseif WINDOW_LETTERS[kind] then
       local w = window_of(field, IN_FIELD, all[i + 1])
       w.kind, w.dirty = WINDOW_LETTERS[kind], true
-      w.s = window_advanced(w.kind, w.s, w.s.length, w.s.calendar)
+      w.s = w.s and window_advanced(w.kind, w.s, w.s.length, w.s.calendar, Start.at(w))
     end
   end
 end

@@ -1,5 +1,5 @@
--- Windows, as quota.Window. A table w: where, dirty once it is to be written, and
--- the state s, nil for nothing counted:
+-- Windows, as quota.Window. A table w: where, start (see start.lua), dirty once it is
+-- to be written, and the state s, nil for nothing counted:
 --   length us, calendar (1 or 0) of the Reserve that counted last
 --   start us, count, before   fixed window, sliding counter
 --   log                       sliding log: instant us, amount, instant, amount, ...
@@ -12,7 +12,8 @@ local function window_of(ref, where, raw)
   if raw == nil then
     if where == IN_FIELD then raw = call('HGET', A, ref) else raw = call('GET', ref) end
   end
-  w = {where = where, s = raw and read_window(raw) or nil}
+  w = {where = where}
+  if raw then w.s, w.start = read_window(raw) end
   windows[ref] = w
   return w
 end
@@ -34,8 +35,8 @@ local function window_end(start, length, calendar)
   return start + length
 end
 
--- slid is a sliding counter's state in the span of now, by its own length.
-local function slid(s)
+-- slid is a sliding counter's state in the span of an instant, by its own length.
+local function slid(s, now)
   local length = s.length
   local start = floor_to(now, length)
   if start <= s.start then return s end
@@ -45,8 +46,8 @@ local function slid(s)
   return {length = length, calendar = 0, start = start, count = 0, before = 0}
 end
 
--- window_taken is what counts of an advanced state.
-local function window_taken(kind, s)
+-- window_taken is what counts of a state that was advanced to now.
+local function window_taken(kind, s, now)
   if not s then return 0 end
   if kind == KIND_LOG then
     local sum, log = 0, s.log
@@ -75,11 +76,11 @@ local function first_counted(kind, amount, at, length, calendar)
 end
 
 -- window_advanced is the state now, as a window of this length sees it.
-local function window_advanced(kind, s, length, calendar)
+local function window_advanced(kind, s, length, calendar, now)
   if not s then return nil end
   if kind ~= KIND_COUNTER and (s.length ~= length or s.calendar ~= calendar) then
     -- What has left the span by the old length is gone all the same.
-    s = window_advanced(kind, s, s.length, s.calendar)
+    s = window_advanced(kind, s, s.length, s.calendar, now)
     if not s then return nil end
   end
   if kind == KIND_FIXED then
@@ -88,8 +89,8 @@ local function window_advanced(kind, s, length, calendar)
     return {length = length, calendar = calendar, start = s.start, count = s.count, before = 0}
   end
   if kind == KIND_COUNTER then
-    local here = slid(s)
-    if s.length ~= length then return first_counted(kind, window_taken(kind, here), now, length, 0) end
+    local here = slid(s, now)
+    if s.length ~= length then return first_counted(kind, window_taken(kind, here, now), now, length, 0) end
     if here.count == 0 and here.before == 0 then return nil end
     return here
   end
@@ -139,8 +140,8 @@ end
 -- window_corrected is the state after what was counted at an instant changed by a
 -- difference, by the length that the state was counted with last, or by this one
 -- where it counts nothing any more.
-local function window_corrected(kind, s, difference, at, length, calendar)
-  if s then s = window_advanced(kind, s, s.length, s.calendar) end
+local function window_corrected(kind, s, difference, at, length, calendar, now)
+  if s then s = window_advanced(kind, s, s.length, s.calendar, now) end
   if s then length, calendar = s.length, s.calendar end
   if not s then
     s = first_counted(kind, difference, at, length, calendar)
@@ -153,13 +154,13 @@ local function window_corrected(kind, s, difference, at, length, calendar)
   elseif kind == KIND_COUNTER and at >= s.start - length then
     s = {length = length, calendar = 0, start = s.start, count = s.count, before = within(s.before + difference)}
   end
-  return window_advanced(kind, s, length, calendar)
+  return window_advanced(kind, s, length, calendar, now)
 end
 
 local function correct_window(ref, where, kind, difference, at, length, calendar)
   if difference == 0 then return end
   local w = window_of(ref, where)
-  w.s, w.dirty = window_corrected(kind, w.s, difference, at, length, calendar), true
+  w.s, w.dirty = window_corrected(kind, w.s, difference, at, length, calendar, Start.at(w)), true
   w.kind = kind
 end
 
@@ -171,19 +172,48 @@ local function window_empty_at(kind, s)
   return s.start + s.length
 end
 
+-- Start.window_wait is in how many us from an instant, to which the state was advanced, want
+-- fits, which does not yet.
+function Start.window_wait(kind, s, now, want, max)
+  if want > max then return FAR end
+  if kind == KIND_FIXED then return window_end(s.start, s.length, s.calendar) - now end
+  if kind == KIND_LOG then
+    local missing, log = window_taken(kind, s, now) + want - max, s.log
+    for i = 1, #log, 2 do
+      missing = missing - log[i + 1]
+      if missing <= 0 then return log[i] + s.length - now end
+    end
+    return FAR
+  end
+  local count, share, ends = s.before, max - want - s.count, s.start + s.length
+  if share < 0 then count, share, ends = s.count, max - want, ends + s.length end
+  local left = muldiv(share, s.length, 0, count)
+  return ends - left - now
+end
+
 -- shown_window lists what a state shows: start, count, before, or 0 and the log's
--- instants and amounts; 0 alone where nothing is counted.
-local function shown_window(s)
-  if not s then return {0} end
-  if not s.log then return {s.start, s.count, s.before} end
-  return {0, unpack_all(s.log)}
+-- instants and amounts; 0 alone where nothing is counted. That is an odd number of
+-- values, to which a start that is ahead is added.
+local function shown_window(s, w)
+  local shown
+  if not s then
+    shown = {0}
+  elseif not s.log then
+    shown = {s.start, s.count, s.before}
+  else
+    shown = {0, unpack_all(s.log)}
+  end
+  shown[#shown + 1] = Start.ahead(w)
+  return shown
 end
 
 local function flush_windows()
   for ref, w in pairs(windows) do
     if w.dirty then
-      local s = w.s
-      store_counter(ref, w.where, s and write_window(s), s and window_empty_at(w.kind, s) + 1000000)
+      local s, start = w.s, Start.ahead(w)
+      local at = s and window_empty_at(w.kind, s) or 0
+      if start and start > at then at = start end
+      store_counter(ref, w.where, (s or start) and write_window(s, start), at + 1000000)
     end
   end
 end

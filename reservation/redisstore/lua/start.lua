@@ -1,0 +1,39 @@
+-- Starts ahead. A counter with a rate (bucket, GCRA, window) may have given a start
+-- that is ahead: start, us. Until then it counts as of that instant, and nothing can
+-- be taken from it now. A queue's starts follow from when it is empty.
+--
+-- FAR is no start: more than a counter can ever hold. One table has all that belongs to
+-- starts, as a script may have 200 local names at most.
+local Start = {}
+
+function Start.at(c)
+  if c.start and c.start > now then return c.start end
+  return now
+end
+
+-- ahead is the start to store or to show; nil for none.
+function Start.ahead(c)
+  if c.start and c.start > now then return c.start end
+end
+
+function Start.give(c, start)
+  if start > now and start > (c.start or 0) then c.start = start end
+end
+
+function Start.later(a, b)
+  if a > b then return a end
+  return b
+end
+
+-- left is what can be taken now of what remains.
+function Start.left(c, remaining)
+  if remaining > 0 and Start.ahead(c) then return 0 end
+  return remaining
+end
+
+-- with is an answer's value, with the start if there is one.
+function Start.with(value, c)
+  local start = Start.ahead(c)
+  if start then return {value, start} end
+  return value
+end

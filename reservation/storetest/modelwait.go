@@ -1,0 +1,117 @@
+package storetest
+
+import (
+	"math"
+	"slices"
+
+	"github.com/budgetd/budgetd/quota"
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// modelStart is the last start that a counter with a rate gave.
+type modelStart struct {
+	name counterName
+	kind quota.Kind
+	at   int64
+}
+
+// at is the instant as of which a counter with a rate counts: now, or the last start
+// that it gave, while that is ahead.
+func (m *Model) at(name counterName, kind quota.Kind) int64 {
+	at := m.now()
+	for _, s := range m.starts {
+		if s.name == name && s.kind == kind {
+			at = max(at, s.at)
+		}
+	}
+	return at
+}
+
+// giveStart notes a start. A queue gives starts by when it is empty alone.
+func (m *Model) giveStart(name counterName, kind quota.Kind, at int64) {
+	if kind != quota.KindLeakyQueue && at > m.now() {
+		m.starts = append(m.starts, modelStart{name, kind, at})
+	}
+}
+
+// takenNow is what remains now of what remains at an instant.
+func (m *Model) takenNow(remaining quota.Amount, at int64) quota.Amount {
+	if at > m.now() {
+		return min(remaining, 0)
+	}
+	return remaining
+}
+
+// startFor is when a hold could start at the earliest, were it alone.
+func (m *Model) startFor(account string, h reservation.Hold) int64 {
+	name := nameOf(account, h.Counter)
+	at, wait := m.at(name, h.Kind), int64(0)
+	if h.Amount > h.Capacity() {
+		return math.MaxInt64
+	}
+	switch h.Kind {
+	case quota.KindLeakyQueue:
+		if h.Amount > m.level(account, h).Remaining {
+			return math.MaxInt64
+		}
+		return max(at, m.rateOf(name, h.Kind).arrival)
+	case quota.KindBucket:
+		wait = microsUntil(m.levelAt(name, h.Bucket, at), h.Bucket, h.Amount)
+	default:
+		wait = m.rateWait(name, h, h.Amount)
+	}
+	if wait < 0 || wait > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + wait
+}
+
+// startUntil is the latest instant at which a reservation may start.
+func (m *Model) startUntil(q *reservation.ReserveRequest) int64 {
+	until := m.now() + q.MaxWait.Microseconds()
+	for _, h := range q.Holds {
+		if q.MaxWait > 0 || !q.Waits() || h.Kind != quota.KindLeakyQueue || h.Shadow || h.Amount == 0 {
+			continue
+		}
+		if start := m.startFor(q.Account, h); start < math.MaxInt64 {
+			until = max(until, start)
+		}
+	}
+	return until
+}
+
+// startOf is when a reservation starts of which every hold fits.
+func (m *Model) startOf(q *reservation.ReserveRequest) int64 {
+	start := m.now()
+	for i, h := range q.Holds {
+		if h.Kind.HasRate() && !h.Shadow && h.Amount > 0 && m.funds[i] == nil {
+			start = max(start, m.startFor(q.Account, h))
+		}
+	}
+	return start
+}
+
+// takeAt takes a hold with a rate at its start, and returns the instant under which
+// it counts. The state is first that of now, by the parameters of the hold.
+func (m *Model) takeAt(account string, h reservation.Hold, start int64) int64 {
+	name := nameOf(account, h.Counter)
+	if h.Amount == 0 {
+		if h.Kind == quota.KindBucket || !h.Kind.IsWindow() {
+			return start
+		}
+		return max(start, h.Window.Advance(m.rateOf(name, h.Kind).counted, m.at(name, h.Kind)).Start)
+	}
+	if h.Kind == quota.KindBucket {
+		m.change(name, h.Bucket, 0)
+		m.giveStart(name, h.Kind, start)
+		m.change(name, h.Bucket, h.Amount)
+		return start
+	}
+	if s := m.rateOf(name, h.Kind); h.Kind.IsWindow() {
+		s.counted = h.Window.Advance(s.counted, m.at(name, h.Kind))
+	}
+	m.giveStart(name, h.Kind, start)
+	return m.takeRate(name, h, start)
+}
+
+func (m *Model) cloneStarts() []modelStart { return slices.Clone(m.starts) }
