@@ -27,6 +27,11 @@ type Ask struct {
 
 	Lease  *time.Duration // nil: the default lease
 	DryRun bool
+	// MaxWait is how long after now the reservation may start, 0 to
+	// concurrency.MaxWait: see [ReserveRequest]. Who may wait waits for all that is
+	// asked, so that MinOutputTokens and holds by forecast have no part in it. Nil or
+	// 0: it waits only where a limit is a leaky queue.
+	MaxWait *time.Duration `json:",omitempty"`
 
 	// APIKey is the name of the credential, the label "key" where Labels state
 	// none; "" for none. It is no part of the body that an idempotency key stands
@@ -105,7 +110,8 @@ type Decision struct {
 // Grant is a reservation that the caller may start on only while State is
 // StateHeld.
 type Grant struct {
-	Reservation  string // the reservation id that Refund and Renew take; "" for a dry run
+	Reservation  string    // the reservation id that Refund and Renew take; "" for a dry run
+	StartAt      time.Time // from when on the call may be made; zero when that is at once
 	ExpiresAt    time.Time
 	State        State
 	Late         bool // with StateSettled: the Refund came after the lease had ended

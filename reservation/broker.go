@@ -255,6 +255,7 @@ type work struct {
 	key      string
 	body     Hash
 	dryRun   bool
+	maxWait  time.Duration
 	extra    []quota.Applied // limits that a charge brings along
 	views    []View          // of a charge, in place of the token's labels and amounts; empty: those
 	estimate *estimator.Estimate
@@ -275,6 +276,9 @@ func (b *Broker) prepare(ctx context.Context, ask Ask, lease time.Duration) (*wo
 	w.token.Lease = lease
 	var err error
 	if w.parent, err = b.openParent(&ask); err != nil {
+		return nil, err
+	}
+	if w.maxWait, err = checkedWait(&ask); err != nil {
 		return nil, err
 	}
 	w.count = func(ctx context.Context, at time.Time) error { return w.countAsk(ctx, b, ask, at) }
@@ -375,6 +379,9 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	}
 	w.chooseOutput(b, at)
 	w.token.Shadowing = w.token.shadows() && !w.token.Degraded
+	if w.longestWait() > 0 && w.token.Output != nil {
+		w.token.Output.Choice = nil // who may wait waits for all of it
+	}
 	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
 	w.token.Retention = b.config.Retention
 	for i := range p.holds {
@@ -382,6 +389,9 @@ func (w *work) mint(b *Broker, at time.Time) error {
 			w.token.Retention = min(max(w.token.Retention, h.window()), concurrency.MaxRetention)
 		}
 	}
+	// An id is young for its lease and its retention from its minting: the wait for
+	// the start comes on top, so that a record is never forgotten before.
+	w.token.Retention = min(w.token.Retention+w.longestWait(), concurrency.MaxRetention)
 	w.raw, err = w.token.seal(b.Keys)
 	return err
 }
@@ -401,7 +411,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		request := ReserveRequest{
 			Account: w.token.Account, ID: w.token.ID, Holds: w.token.holds(),
 			Lease: w.token.Lease, Retention: w.token.Retention,
-			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun,
+			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun, MaxWait: w.maxWait,
 		}
 		if w.parent != nil {
 			request.Parent, request.Spill = w.token.Kin.Parent, spilled(w.token.Holds)
@@ -423,6 +433,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 				w.closed = Record{State: StateSettled, Rank: ledger.RankRefunded, Body: s.Body, Outcome: s.Outcome, ClosedAt: answer.Now}
 			} else if !w.dryRun {
 				b.registry.granted(w.token.ID, w.raw, w.key, w.body, answer.ExpiresAt)
+				b.registry.starts(w.token.ID, answer.StartAt)
 			}
 			g := w.grant(answer)
 			b.metrics.shadowRefused(g.Shadow, w.dryRun)
@@ -496,6 +507,8 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 	}
 	if w.token.Charge {
 		g.State, g.Charged, g.ExpiresAt = StateSettled, w.token.Asked, time.Time{}
+	} else if answer.StartAt.After(answer.Now) {
+		g.StartAt = answer.StartAt
 	}
 	if !w.dryRun {
 		g.Reservation = tokenText(w.raw)
@@ -540,9 +553,11 @@ func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
 	if answer.Record.State == StateHeld {
 		// The broker that granted it may be gone.
 		b.registry.granted(token.ID, w.raw, w.key, w.body, answer.Record.ExpiresAt)
+		b.registry.starts(token.ID, answer.Record.StartAt)
 	}
 	g := &Grant{
 		Reservation:  tokenText(raw),
+		StartAt:      answer.Record.StartAt,
 		ExpiresAt:    answer.Record.ExpiresAt,
 		State:        answer.Record.State,
 		Late:         answer.Record.Late,
@@ -577,8 +592,9 @@ func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
 	w.closed = record
 	if record.State == StateHeld {
 		b.registry.granted(w.token.ID, w.raw, w.key, w.body, record.ExpiresAt)
+		b.registry.starts(w.token.ID, record.StartAt)
 	}
-	return Decision{Grant: w.grant(ReserveAnswer{ExpiresAt: record.ExpiresAt})}, true
+	return Decision{Grant: w.grant(ReserveAnswer{StartAt: record.StartAt, ExpiresAt: record.ExpiresAt})}, true
 }
 
 // withoutEngine applies each limit's own rule when the engine (or the ledger,

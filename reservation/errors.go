@@ -17,8 +17,8 @@ var (
 	// ErrParentUnknown says that the parent of a Reserve is no reservation of the
 	// account.
 	ErrParentUnknown = errors.New("parent is not found")
-	// ErrParentEnded says that the parent of a Reserve is closed or its lease has
-	// ended, or that the engine never had it.
+	// ErrParentEnded says that the parent of a Reserve is closed, that its lease has
+	// ended or its start is ahead, or that the engine never had it.
 	ErrParentEnded = errors.New("parent is not held any more")
 	// ErrParentFull says that the parent's tree takes no child more.
 	ErrParentFull = fmt.Errorf("parent has too many below it: %d reservations may be open in one tree, %d generations deep", MaxTreeOpen, MaxTreeDepth)

@@ -31,7 +31,8 @@ type registered struct {
 	raw       []byte // the sealed token
 	key       string // idempotency key; "" for none or when this broker does not know it
 	body      Hash
-	expiresAt int64 // microseconds since 1970
+	startAt   int64 // of one that waits, microseconds since 1970; 0 for none
+	expiresAt int64 // likewise
 	renewed   bool  // the lease was moved here
 
 	end        *ending
@@ -76,6 +77,15 @@ func (r *registry) granted(id ID, raw []byte, key string, body Hash, expiresAt t
 	e.key, e.body = key, body
 	r.move(e, max(e.expiresAt, expiresAt.UnixMicro()))
 	r.bound()
+}
+
+// starts notes the start that a reservation was given.
+func (r *registry) starts(id ID, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.entries[id]; e != nil && !at.IsZero() {
+		e.startAt = at.UnixMicro()
+	}
 }
 
 // renewed notes a reservation's new lease end. It may have been granted by

@@ -159,8 +159,12 @@ func (b *Broker) bringBack(ctx context.Context, e *registered) (RestoreVerdict, 
 
 // restore asks the engine to hold a reservation again.
 func (b *Broker) restore(ctx context.Context, token *reservationToken, e *registered, expiresAt time.Time) (RestoreVerdict, error) {
+	var startAt time.Time
+	if e.startAt != 0 && e.startAt <= expiresAt.UnixMicro() {
+		startAt = time.UnixMicro(e.startAt).UTC()
+	}
 	verdict, err := b.Store.Restore(ctx, RestoreRequest{
-		Account: token.Account, ID: token.ID, Holds: token.holds(), ExpiresAt: expiresAt,
+		Account: token.Account, ID: token.ID, Holds: token.holds(), StartAt: startAt, ExpiresAt: expiresAt,
 		Retention: token.Retention, Key: e.key, Body: e.body, Token: e.raw, Kin: token.Kin,
 	})
 	if err = engineError(err); err == nil {

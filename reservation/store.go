@@ -227,7 +227,7 @@ const (
 	Stale
 	Unseeded
 	Refused
-	ParentEnded // the parent is not known, is closed, or its lease has ended
+	ParentEnded // the parent is not known, is closed, its lease has ended or its start is ahead
 	ParentFull  // MaxTreeOpen or MaxTreeDepth is reached
 )
 

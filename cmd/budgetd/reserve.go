@@ -94,6 +94,7 @@ func newReserveCommand(s streams) *cobra.Command {
 		amounts []string
 		key     string
 		lease   time.Duration
+		maxWait time.Duration
 		dryRun  bool
 		parent  string
 	)
@@ -122,6 +123,9 @@ refusal which limit, what is left and when to come back.`,
 			if cmd.Flags().Changed("lease") {
 				request.Lease = durationpb.New(lease)
 			}
+			if cmd.Flags().Changed("max-wait") {
+				request.MaxWait = durationpb.New(maxWait)
+			}
 			client, err := to.open(cmd)
 			if err != nil {
 				return err
@@ -148,6 +152,7 @@ refusal which limit, what is left and when to come back.`,
 	cmd.Flags().StringVar(&key, "idempotency-key", "", "makes a repeat of this very call harmless")
 	cmd.Flags().DurationVar(&lease, "lease", budget.DefaultLease, "how long it lives without a renew, 1ms to 24h")
 	cmd.Flags().StringVar(&parent, "parent", "", "the `id` of the reservation that is its envelope: it takes from that one, and gives back to it")
+	cmd.Flags().DurationVar(&maxWait, "max-wait", 0, "how long the call may wait for its start, to 1h; the answer says when that is")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what the answer would be and take nothing")
 	return cmd
 }
@@ -158,6 +163,9 @@ func showReservation(s streams, m *budgetv1.ReserveResponse) {
 		fmt.Fprintf(s.out, "expires      %s (in %s)\n", showInstant(m.ExpiresAt), time.Until(m.ExpiresAt.AsTime()).Round(time.Second))
 	} else {
 		fmt.Fprintln(s.out, "would be granted (dry run, nothing is taken)")
+	}
+	if m.StartAt != nil {
+		fmt.Fprintf(s.out, "starts       %s (in %s): not before\n", showInstant(m.StartAt), time.Until(m.StartAt.AsTime()).Round(time.Millisecond))
 	}
 	if m.Degraded {
 		fmt.Fprintln(s.err, "degraded: the broker's store did not answer; the limits' own rules let the call through")

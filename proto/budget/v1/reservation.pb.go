@@ -189,13 +189,22 @@ type ReserveRequest struct {
 	// The answer has holds but neither reservation_id nor expires_at. False: a
 	// real call.
 	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// How long the call may wait: 0 to 1 h, in JSON "30s". Where a limit over time
+	// does not cover it now, it is booked at the earliest instant at which all do, in
+	// the order in which callers ask, and the answer says when in start_at. A caller
+	// who gives up before refunds it as unused; what comes back goes to whoever asks
+	// next, and a start once given never moves. Quotas must cover the call
+	// now. Who may wait waits for all that is asked: min_output_tokens and holds by
+	// forecast have no part in it. Absent or 0: it waits only where a limit is a leaky
+	// queue, and no longer than that. With parent it is 0: such a call starts at once.
+	MaxWait *durationpb.Duration `protobuf:"bytes,8,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	// The id of the reservation, of the same account, that is this one's
 	// envelope: for each limit in which that one holds an amount, this one takes
 	// from it and not from the limit, and gives back to it what it does not use.
 	// Its lease ends with that one's at the latest, and closing that one ends it.
-	// A parent that is not held any more is the error failed_precondition, and so
-	// is a tree with 256 open reservations below its first one or with 8
-	// generations below it. Empty: no envelope.
+	// A parent that is not held any more, or that waits for its start, is the error
+	// failed_precondition, and so is a tree with 256 open reservations below its first
+	// one or with 8 generations below it. Empty: no envelope.
 	Parent        string `protobuf:"bytes,10,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -280,6 +289,13 @@ func (x *ReserveRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *ReserveRequest) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
+}
+
 func (x *ReserveRequest) GetParent() string {
 	if x != nil {
 		return x.Parent
@@ -324,6 +340,8 @@ type ReserveResponse struct {
 	// perhaps they are misspelt. What is stated in them is in the ledger all the
 	// same. Empty: each has a limit, or the grant is degraded.
 	UnlimitedMeters []string `protobuf:"bytes,10,rep,name=unlimited_meters,json=unlimitedMeters,proto3" json:"unlimited_meters,omitempty"`
+	// When the call may be made: not before. The lease runs from then. Absent: now.
+	StartAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
 	// The shadow limits that would have refused this call if they were enforced,
 	// in the order of holds. Nothing was taken of them. A replayed grant repeats
 	// them without remaining, retry_at, retryable and resets_at. Empty: none.
@@ -428,6 +446,13 @@ func (x *ReserveResponse) GetGrantedMaxOutputTokens() int64 {
 func (x *ReserveResponse) GetUnlimitedMeters() []string {
 	if x != nil {
 		return x.UnlimitedMeters
+	}
+	return nil
+}
+
+func (x *ReserveResponse) GetStartAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartAt
 	}
 	return nil
 }
@@ -1407,7 +1432,7 @@ var File_budget_v1_reservation_proto protoreflect.FileDescriptor
 
 const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x03\n" +
+	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x04\n" +
 	"\x0eReserveRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12=\n" +
 	"\x06labels\x18\x02 \x03(\v2%.budget.v1.ReserveRequest.LabelsEntryR\x06labels\x12'\n" +
@@ -1415,7 +1440,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\aamounts\x18\x04 \x03(\v2&.budget.v1.ReserveRequest.AmountsEntryR\aamounts\x12$\n" +
 	"\x03llm\x18\x05 \x01(\v2\x12.budget.v1.LlmCallR\x03llm\x12/\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x17\n" +
-	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x16\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x124\n" +
+	"\bmax_wait\x18\b \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
 	"\x06parent\x18\n" +
 	" \x01(\tR\x06parent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -1423,7 +1449,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x82\x04\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb9\x04\n" +
 	"\x0fReserveResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x129\n" +
 	"\n" +
@@ -1436,7 +1462,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\bestimate\x18\b \x01(\v2\x17.budget.v1.CallEstimateR\bestimate\x129\n" +
 	"\x19granted_max_output_tokens\x18\t \x01(\x03R\x16grantedMaxOutputTokens\x12)\n" +
 	"\x10unlimited_meters\x18\n" +
-	" \x03(\tR\x0funlimitedMeters\x12;\n" +
+	" \x03(\tR\x0funlimitedMeters\x125\n" +
+	"\bstart_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\astartAt\x12;\n" +
 	"\x0fshadow_refusals\x18\f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\"\xf6\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
@@ -1612,46 +1639,48 @@ var file_budget_v1_reservation_proto_depIdxs = []int32{
 	16, // 1: budget.v1.ReserveRequest.amounts:type_name -> budget.v1.ReserveRequest.AmountsEntry
 	26, // 2: budget.v1.ReserveRequest.llm:type_name -> budget.v1.LlmCall
 	27, // 3: budget.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
-	28, // 4: budget.v1.ReserveResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 5: budget.v1.ReserveResponse.holds:type_name -> budget.v1.Hold
-	0,  // 6: budget.v1.ReserveResponse.state:type_name -> budget.v1.ReservationState
-	29, // 7: budget.v1.ReserveResponse.estimate:type_name -> budget.v1.CallEstimate
-	30, // 8: budget.v1.ReserveResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	28, // 9: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
-	31, // 10: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
-	17, // 11: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
-	18, // 12: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
-	19, // 13: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
-	0,  // 14: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
-	4,  // 15: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
-	27, // 16: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	28, // 17: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 18: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
-	21, // 19: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
-	10, // 20: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
-	32, // 21: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
-	33, // 22: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
-	34, // 23: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
-	35, // 24: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
-	22, // 25: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
-	4,  // 26: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
-	30, // 27: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	0,  // 28: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
-	28, // 29: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
-	28, // 30: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 31: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
-	14, // 32: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
-	1,  // 33: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
-	30, // 34: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	23, // 35: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
-	24, // 36: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
-	25, // 37: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
-	28, // 38: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	27, // 4: budget.v1.ReserveRequest.max_wait:type_name -> google.protobuf.Duration
+	28, // 5: budget.v1.ReserveResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 6: budget.v1.ReserveResponse.holds:type_name -> budget.v1.Hold
+	0,  // 7: budget.v1.ReserveResponse.state:type_name -> budget.v1.ReservationState
+	29, // 8: budget.v1.ReserveResponse.estimate:type_name -> budget.v1.CallEstimate
+	28, // 9: budget.v1.ReserveResponse.start_at:type_name -> google.protobuf.Timestamp
+	30, // 10: budget.v1.ReserveResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	28, // 11: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
+	31, // 12: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
+	17, // 13: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
+	18, // 14: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
+	19, // 15: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
+	0,  // 16: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
+	4,  // 17: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
+	27, // 18: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	28, // 19: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 20: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
+	21, // 21: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
+	10, // 22: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
+	32, // 23: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
+	33, // 24: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
+	34, // 25: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
+	35, // 26: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
+	22, // 27: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
+	4,  // 28: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
+	30, // 29: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	0,  // 30: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
+	28, // 31: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
+	28, // 32: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 33: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
+	14, // 34: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
+	1,  // 35: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
+	30, // 36: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	23, // 37: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
+	24, // 38: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
+	25, // 39: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
+	28, // 40: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_reservation_proto_init() }

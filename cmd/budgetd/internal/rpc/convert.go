@@ -57,6 +57,17 @@ func leaseIn(lease *durationpb.Duration) (*time.Duration, error) {
 	return &d, nil
 }
 
+func waitIn(wait *durationpb.Duration) (*time.Duration, error) {
+	if wait == nil {
+		return nil, nil
+	}
+	if err := wait.CheckValid(); err != nil {
+		return nil, invalid(&budgetv1.InvalidField{Field: "maxWait", Problem: "is not a time: seconds and nanoseconds are out of range or differ in sign", Bound: "0 to 1 h"})
+	}
+	d := wait.AsDuration()
+	return &d, nil
+}
+
 func keyIn(key string) error {
 	for i := range len(key) {
 		if key[i] < 0x20 || key[i] > 0x7e {

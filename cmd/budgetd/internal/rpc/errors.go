@@ -66,7 +66,7 @@ func (b *base) asConnect(ctx context.Context, err error, in place) error {
 	case errors.Is(err, reservation.ErrParentUnknown):
 		return connect.NewError(connect.CodeNotFound, errors.New("parent: is no reservation of this account"))
 	case errors.Is(err, reservation.ErrParentEnded):
-		return connect.NewError(connect.CodeFailedPrecondition, errors.New("parent: that reservation is not held any more: its lease has ended, or it is closed; Reserve another envelope"))
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("parent: that reservation is not held any more, or waits for its start: its lease has ended, it is closed, or its startAt is ahead; Reserve another envelope, or wait"))
 	case errors.Is(err, reservation.ErrParentFull):
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("parent: at most %d reservations may be open in one tree, at most %d generations deep; end some of them first", reservation.MaxTreeOpen, reservation.MaxTreeDepth))
 	case errors.Is(err, reservation.ErrNotHeld):

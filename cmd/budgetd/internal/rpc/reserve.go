@@ -34,6 +34,9 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 	if ask.Lease, err = leaseIn(m.Lease); err != nil {
 		return nil, err
 	}
+	if ask.MaxWait, err = waitIn(m.MaxWait); err != nil {
+		return nil, err
+	}
 	if m.Llm != nil {
 		call, err := callIn(m.Llm)
 		if err != nil {
@@ -59,6 +62,9 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		GrantedMaxOutputTokens: int64(grant.MaxOutput),
 		UnlimitedMeters:        unlimited(m.Amounts, grant),
 		ShadowRefusals:         shadowsOut(grant.Shadow),
+	}
+	if !grant.StartAt.IsZero() {
+		answer.StartAt = timeOut(grant.StartAt)
 	}
 	if !m.DryRun {
 		answer.ExpiresAt = timeOut(grant.ExpiresAt)
