@@ -72,7 +72,7 @@ var worlds = map[string]world{
 	"All in trees":   {trees: true, algorithms: true, changing: true, pools: true, lossy: true},
 	"Waits":          {algorithms: true, waits: true},
 	"Waits in trees": {algorithms: true, waits: true, trees: true},
-	"All waits":      {algorithms: true, waits: true, changing: true, pools: true, lossy: true},
+	"All waits":      {algorithms: true, waits: true, shadows: true, trees: true, changing: true, pools: true, lossy: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
