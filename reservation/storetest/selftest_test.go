@@ -1145,6 +1145,36 @@ var mutants = []mutant{
 		}
 	}},
 	{"the decision and the taking are two steps", false, func(f *faulty) { f.unlocked = true }},
+	{"a start is given before the last one", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		m.starts = nil
+	})},
+	{"the lease of one that waits runs from the Reserve", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			answer, err := m.Reserve(context.Background(), q)
+			if r := m.find(q.Account, q.ID); r != nil && answer.Verdict == reservation.Granted && r.start != 0 {
+				r.expires -= r.start - m.now()
+			}
+			return answer, err
+		}
+	}},
+	{"a caller waits longer than it can", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			if q.MaxWait > 0 {
+				q.MaxWait = time.Hour
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
+	{"any booking gives its place in a queue back", true, afterRefund(func(m *Model, q reservation.RefundRequest, a *reservation.RefundAnswer) {
+		for _, s := range m.rates {
+			if s.kind == quota.KindLeakyQueue && a.Verdict == reservation.RefundSettled && s.arrival > m.now() {
+				s.arrival = m.now()
+			}
+		}
+	})},
+	{"a replay does not tell the start", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		a.Record.StartAt = time.Time{}
+	})},
 	{"a shadow limit refuses", true, func(f *faulty) {
 		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
 			for i := range q.Holds {
