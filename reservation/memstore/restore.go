@@ -85,11 +85,11 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			held.counter.giveStart(r.start, now)
 		}
 		switch h.Kind {
+		default:
+			held.correct(h.Amount, now)
 		case quota.KindLeakyQueue:
 			held.charged = h.Amount
 			held.counter.arrival = quota.Queue(h.Bucket).Take(held.counter.arrival, max(now, r.start), h.Amount)
-		default:
-			held.correct(h.Amount, now)
 		case quota.KindSlots:
 			held.counter.slots.push(held)
 		case quota.KindQuota:

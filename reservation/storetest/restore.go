@@ -74,13 +74,6 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			m.giveStart(nameOf(q.Account, h.Counter), h.Kind, r.start)
 		}
 		switch h.Kind {
-		case quota.KindLeakyQueue:
-			if h.Amount == 0 {
-				break
-			}
-			s := m.rateOf(nameOf(q.Account, h.Counter), h.Kind)
-			r.holds[i].charged = h.Amount
-			s.arrival = quota.Queue(h.Bucket).Take(s.arrival, max(now, r.start), h.Amount)
 		default:
 			m.correct(r, i, h.Amount)
 		case quota.KindQuota:
@@ -88,6 +81,13 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 			if h.Amount > 0 {
 				m.quotaOrNew(nameOf(q.Account, h.Counter), h.Period)
 			}
+		case quota.KindLeakyQueue:
+			if h.Amount == 0 {
+				break
+			}
+			s := m.rateOf(nameOf(q.Account, h.Counter), h.Kind)
+			r.holds[i].charged = h.Amount
+			s.arrival = quota.Queue(h.Bucket).Take(s.arrival, max(now, r.start), h.Amount)
 		case quota.KindSlots:
 			r.holds[i].held = h.Amount
 		}
