@@ -155,6 +155,10 @@ type Limit struct {
 	// 0. In any span T at most Burst + Rate*T + Tolerance pass.
 	Tolerance Amount
 
+	// KeepFor is what percent of the limit only calls of a priority and above may
+	// take: 1 to MaxKeepPercent each and in all. See Kept.
+	KeepFor map[Priority]int
+
 	Soft    bool  // KindQuota: never refuses; it counts and alerts
 	AlertAt []int // KindQuota: percents of the amount at which to alert, 1 to 1000, ascending, at most MaxAlerts
 }

@@ -180,6 +180,7 @@ func (l Limit) complete() Limit {
 	l.Match = cloneMatch(l.Match)
 	l.Costs = slices.Clone(l.Costs)
 	l.AlertAt = slices.Clone(l.AlertAt)
+	l.KeepFor = maps.Clone(l.KeepFor)
 	slices.Sort(l.AlertAt)
 	for i, rule := range l.Costs {
 		l.Costs[i].Match = cloneMatch(rule.Match)

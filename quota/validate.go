@@ -166,6 +166,7 @@ func (l Limit) Validate() error {
 		f.add("on_expiry", "%s is not a rule; write give_back or charge", quoteShort(string(l.OnExpiry)))
 	}
 	l.validateHold(&f)
+	l.validateKeepFor(&f)
 	return f.err()
 }
 

@@ -33,6 +33,9 @@ type Ask struct {
 	// 0: it waits only where a limit is a leaky queue.
 	MaxWait *time.Duration `json:",omitempty"`
 
+	// Priority is how much of limits that keep a share the call may use.
+	Priority quota.Priority `json:",omitempty"`
+
 	// APIKey is the name of the credential, the label "key" where Labels state
 	// none; "" for none. It is no part of the body that an idempotency key stands
 	// for: a call is repeated with a renewed credential too.
@@ -49,6 +52,8 @@ type Spend struct {
 	Model    string // prices Use; "" when Use is nil
 	Use      *estimator.Use
 	APIKey   string `json:"-"` // as Ask.APIKey
+
+	Priority quota.Priority `json:",omitempty"` // as Ask.Priority
 
 	// Extra are buckets that the call brings along: each has to grant beside the
 	// policy's limits, in the same step, and none is a quota's or a pool's. Their
@@ -142,7 +147,7 @@ type HeldLimit struct {
 	Views  ViewSet       // of a Spend that has views, those that meet the counter; none in a replay
 	// Level is the counter after the hold. Meaningless when LevelKnown is
 	// false (a degraded grant; a replay of a closed reservation).
-	Level      Level
+	Level      Level // of a Reserve: Remaining is less what is kept from calls like this one
 	LevelKnown bool
 	Shadow     bool // of a shadow limit: it counts and refuses nobody
 }
@@ -158,6 +163,7 @@ type RefusedLimit struct {
 	Views     ViewSet // as HeldLimit.Views
 	Asked     quota.Amount
 	Remaining quota.Amount
+	Kept      quota.Amount  // what the limit keeps from calls of this priority; Remaining and what it is compared with are without it
 	Held      quota.Amount  // QuotaHeld only: what open reservations hold of the quota
 	Max       quota.Amount  // capacity, slots or quota
 	Window    time.Duration // bucket: time from empty to full, rounded up to the second; quota: length of the period; slots: 0
@@ -228,7 +234,15 @@ type LimitStatus struct {
 	Posted  quota.Amount  // quota: the ledger's own sum
 	Soft    bool          // quota: it never refuses
 	Alerts  []quota.Alert // quota: raised in this period, by percent
+	KeepFor []KeptShare   // what is kept for priorities, lowest first
 	Granted quota.Amount  // quota: what grants add to the limit's own amount; part of Max
+}
+
+// KeptShare is what a limit keeps for a priority and above.
+type KeptShare struct {
+	Priority quota.Priority
+	Percent  int
+	Kept     quota.Amount // what calls of the next lower priority must leave in all
 }
 
 // Overview is an account's limits.

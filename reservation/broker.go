@@ -256,6 +256,7 @@ type work struct {
 	body     Hash
 	dryRun   bool
 	maxWait  time.Duration
+	priority quota.Priority
 	extra    []quota.Applied // limits that a charge brings along
 	views    []View          // of a charge, in place of the token's labels and amounts; empty: those
 	estimate *estimator.Estimate
@@ -272,7 +273,7 @@ type work struct {
 // prepare validates an ask and works out its amounts. Nothing is asked of
 // anybody.
 func (b *Broker) prepare(ctx context.Context, ask Ask, lease time.Duration) (*work, error) {
-	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun}
+	w := &work{policy: b.Policies.Current(), key: ask.Key, dryRun: ask.DryRun, priority: ask.Priority}
 	w.token.Lease = lease
 	var err error
 	if w.parent, err = b.openParent(&ask); err != nil {
@@ -371,6 +372,7 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	if err != nil {
 		return err
 	}
+	p.keepFor(w.priority)
 	w.plan = p
 	w.token.ID = NewID(at)
 	w.token.Holds, w.token.Kin = p.holds, w.parent.kin(p.holds)
@@ -524,7 +526,12 @@ func (w *work) refusal(answer ReserveAnswer, refusal Refusal) *RefusedLimit {
 	h := &w.token.Holds[refusal.Hold]
 	limit := h.refused(refusal.Reason, refusal.Asked)
 	refused := &limit
-	refused.Remaining, refused.RetryAt, refused.Now = refusal.Remaining, refusal.RetryAt, answer.Now
+	kept := h.Keep
+	if refusal.Reason == EnvelopeExhausted {
+		kept = 0 // it was asked of the parent
+	}
+	refused.Remaining, refused.Kept = refusal.Remaining-kept, kept
+	refused.RetryAt, refused.Now = refusal.RetryAt, answer.Now
 	byOutput := slices.ContainsFunc(w.slopes, func(s meterSlope) bool { return s.Meter == h.Meter })
 	if byOutput && w.least == nil && w.estimate.Unbounded != "" {
 		refused.Unbounded, refused.Output = w.estimate.Unbounded, w.estimate.Output.Ceiling

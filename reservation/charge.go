@@ -24,7 +24,7 @@ func (b *Broker) Charge(ctx context.Context, spend Spend) (Decision, error) {
 }
 
 func (b *Broker) charge(ctx context.Context, spend Spend) (Decision, error) {
-	w := &work{policy: b.Policies.Current(), key: spend.Key, extra: spend.Extra, dryRun: spend.DryRun}
+	w := &work{policy: b.Policies.Current(), key: spend.Key, extra: spend.Extra, dryRun: spend.DryRun, priority: spend.Priority}
 	w.token.Charge = true
 	if spend.Used {
 		w.token.Lease = b.config.Lease

@@ -40,6 +40,11 @@ type Hold struct {
 	// granted, it is missed: it takes 0. Only a Reserve looks at it.
 	Shadow bool
 
+	// Keep is what a Reserve must leave of the counter, for calls of higher
+	// priority, 0 to MaxAmount: an amount above 0 fits iff Remaining - Keep covers
+	// it. Nothing else looks at it, and no record keeps it.
+	Keep quota.Amount
+
 	// Risk is how much less than its maximum a hold by forecast takes, in the
 	// counter's open sum while the reservation is held: see [Output]. KindBucket
 	// only, 0 to MaxAmount less Amount. Only Restore takes it as given; a Reserve

@@ -198,7 +198,7 @@ func (o *Output) Most(i int, h *Hold, remaining, open quota.Amount) int64 {
 
 // Refused is what a refusal of Least tokens asked of hold h, the i-th, and what
 // it waits for: until the level is at least want, and until soonest in any case.
-// want above the bucket's capacity is never reached.
+// want above the bucket's capacity, less Keep, is never reached.
 func (o *Output) Refused(i int, h *Hold, open quota.Amount) (asked, want quota.Amount, soonest time.Duration) {
 	most := o.amount(i, h.Amount, o.Least)
 	tolerance := o.Slopes[i].Tolerance
@@ -211,7 +211,7 @@ func (o *Output) Refused(i int, h *Hold, open quota.Amount) (asked, want quota.A
 		return most, most, 0
 	case risk <= tolerance-open:
 		return held, held, 0
-	case most > h.Bucket.Capacity:
+	case most > h.Bucket.Capacity-h.Keep:
 		// The forecast would do, once others have closed.
 		return held, held, RiskRetry
 	}

@@ -55,7 +55,7 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 		view.Limits = append(view.Limits, LimitStatus{
 			Limit: applied.Limit.Name, Pool: applied.Pool, Scope: applied.Scope, Meter: applied.Limit.Meter,
 			Kind: applied.Limit.Kind, Mode: applied.Limit.Mode, Max: hold.Capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
-			Soft: hold.Soft, Granted: policy.Allowance(known, applied, hold.Period, at).Granted,
+			Soft: hold.Soft, KeepFor: keptShares(applied.Limit), Granted: policy.Allowance(known, applied, hold.Period, at).Granted,
 		})
 	}
 	levels, err := b.levels(ctx, account, holds)
@@ -76,6 +76,16 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 		view.LedgerAway = true
 	}
 	return view, nil
+}
+
+func keptShares(limit *quota.Limit) []KeptShare {
+	var kept []KeptShare
+	for p := quota.PriorityDefault; p <= quota.PriorityCritical; p++ {
+		if percent := limit.KeepFor[p]; percent > 0 {
+			kept = append(kept, KeptShare{Priority: p, Percent: percent, Kept: limit.Kept(p - 1)})
+		}
+	}
+	return kept
 }
 
 // levels asks the engine for counters, as many at a time as it takes.

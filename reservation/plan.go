@@ -123,6 +123,15 @@ func (h *plannedHold) refused(reason Reason, asked quota.Amount) RefusedLimit {
 	}
 }
 
+// keepFor has each hold leave what its limit keeps from calls of the priority.
+func (p plan) keepFor(priority quota.Priority) {
+	for i, limit := range p.limits {
+		if len(limit.KeepFor) > 0 {
+			p.holds[i].Keep = limit.Kept(priority)
+		}
+	}
+}
+
 // closedLimit returns the first limit whose rule is to refuse while the engine
 // does not answer, or nil when every limit is open.
 func (p plan) closedLimit() *quota.Limit {
@@ -181,6 +190,7 @@ func (h *plannedHold) seen(level Level) Level {
 	if h.Soft {
 		level.Remaining -= quota.MaxAmount - h.Max
 	}
+	level.Remaining -= h.Keep
 	return level
 }
 

@@ -116,6 +116,10 @@ type Request struct {
 	LLM     *budgetv1.LlmCall
 	Lease   time.Duration // 1 ms to 24 h; 0: [DefaultLease]
 
+	// Priority is how much of limits that keep a share (keep_for) the call may use:
+	// batch, default, interactive or critical. Empty: default.
+	Priority string
+
 	// Key makes a repeat of this very call harmless: the same key gets the
 	// same reservation. Empty: the Client makes one for each call, so that its own
 	// repeats after a lost answer are safe, and what they may hold is given back.
@@ -131,7 +135,7 @@ type Request struct {
 func (r Request) message() *budgetv1.ReserveRequest {
 	return &budgetv1.ReserveRequest{
 		Account: r.Account, Labels: r.Labels, Amounts: r.Amounts, Llm: r.LLM,
-		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()),
+		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()), Priority: r.Priority,
 	}
 }
 

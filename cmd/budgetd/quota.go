@@ -71,6 +71,11 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 		})
 	}
 	t.Render()
+	for _, limit := range m.Limits {
+		for _, k := range limit.KeepFor {
+			fmt.Fprintf(s.out, "%s keeps %d%% for %s: calls below leave %s\n", limit.Limit, k.Percent, k.Priority, showAmount(limit.Meter, k.Kept))
+		}
+	}
 }
 
 // showMode prints a mode as policies have it.

@@ -97,6 +97,7 @@ func newReserveCommand(s streams) *cobra.Command {
 		maxWait time.Duration
 		dryRun  bool
 		parent  string
+		rank    string
 	)
 	cmd := &cobra.Command{
 		Use:   "reserve",
@@ -109,7 +110,7 @@ refusal which limit, what is left and when to come back.`,
   budgetd reserve --account demo --model gpt-4o-mini --prompt-file prompt.txt --max-output-tokens 3000`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &budgetv1.ReserveRequest{Account: account, IdempotencyKey: key, DryRun: dryRun, Parent: parent}
+			request := &budgetv1.ReserveRequest{Account: account, IdempotencyKey: key, DryRun: dryRun, Parent: parent, Priority: rank}
 			var err error
 			if request.Labels, err = parseLabels(cmd, labels); err != nil {
 				return err
@@ -153,6 +154,7 @@ refusal which limit, what is left and when to come back.`,
 	cmd.Flags().DurationVar(&lease, "lease", budget.DefaultLease, "how long it lives without a renew, 1ms to 24h")
 	cmd.Flags().StringVar(&parent, "parent", "", "the `id` of the reservation that is its envelope: it takes from that one, and gives back to it")
 	cmd.Flags().DurationVar(&maxWait, "max-wait", 0, "how long the call may wait for its start, to 1h; the answer says when that is")
+	cmd.Flags().StringVar(&rank, "priority", "", "batch, default, interactive or critical: how much of limits with keep_for it may use")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what the answer would be and take nothing")
 	return cmd
 }

@@ -18,7 +18,7 @@ type wordList struct {
 }
 
 var (
-	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance"}
+	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
 	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), ""}
@@ -104,6 +104,9 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 		if word == string(quota.HoldForecast) { // the other is the default
 			limit.Hold = quota.HoldForecast
 		}
+	}
+	if field, stated := fields["keep_for"]; stated {
+		limit.KeepFor = r.keepFor(field)
 	}
 	if field, stated := fields["tolerance"]; stated {
 		var ok bool
@@ -201,19 +204,46 @@ func (r *reader) percents(field entry) []int {
 	elements, _ := r.list(field.value, field.path, want)
 	var percents []int
 	for _, element := range elements {
-		text, ok := r.text(element, want)
-		if !ok {
-			continue
+		if n, ok := r.percent(element, want); ok {
+			percents = append(percents, n)
 		}
-		digits, percent := strings.CutSuffix(text, "%")
-		n, err := strconv.Atoi(digits)
-		if !percent || err != nil || strconv.Itoa(n) != digits {
-			r.fault(element.token, element.path, "%s is not a whole percent; write one with its sign, such as 80%%", show(text))
-			continue
-		}
-		percents = append(percents, n)
 	}
 	return percents
+}
+
+func (r *reader) percent(e entry, want string) (int, bool) {
+	text, ok := r.text(e, want)
+	if !ok {
+		return 0, false
+	}
+	digits, percent := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(digits)
+	if !percent || err != nil || strconv.Itoa(n) != digits {
+		r.fault(e.token, e.path, "%s is not a whole percent; write one with its sign, such as 80%%", show(text))
+		return 0, false
+	}
+	return n, true
+}
+
+// keepFor reads the shares that are kept for priorities.
+func (r *reader) keepFor(field entry) map[quota.Priority]int {
+	const want = "priorities with their share, such as {interactive: 20%}"
+	entries, _ := r.mapping(field.value, field.path, want)
+	var keep map[quota.Priority]int
+	for _, e := range entries {
+		priority, err := quota.ParsePriority(e.key)
+		if err != nil || e.key == "" {
+			r.fault(e.token, e.path, "%s is not a priority; write default, interactive or critical", show(e.key))
+			continue
+		}
+		if n, ok := r.percent(e, want); ok {
+			if keep == nil {
+				keep = map[quota.Priority]int{}
+			}
+			keep[priority] = n
+		}
+	}
+	return keep
 }
 
 func (r *reader) amount(e entry, meter quota.Meter) (quota.Amount, bool) {

@@ -87,7 +87,6 @@ var (
 		"mode":    "state the mode of each limit",
 	}
 	unbuiltLimitWords = map[string]string{
-		"keep_for":       "leave it out; calls of every priority share the limit",
 		"window":         "leave it out; state the rate over the window's span, and algorithm: fixed_window or sliding_window",
 		"grants":         "state them in an account",
 		"rollover":       "leave it out",

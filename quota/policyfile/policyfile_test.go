@@ -117,7 +117,7 @@ func TestFullFile(t *testing.T) {
 				{Name: "since-first", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}, FirstUse: true},
 				{Name: "sliding", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 1_000_000, Every: time.Minute}},
 				{Name: "exact", Meter: "requests", Kind: quota.KindSlidingLog, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}},
-				{Name: "plain", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}},
+				{Name: "plain", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}, KeepFor: map[quota.Priority]int{quota.PriorityDefault: 10, quota.PriorityCritical: 5}},
 				{Name: "spend", Meter: "cost", Kind: quota.KindQuota, Max: 500_000_000_000, Period: quota.PeriodMonth, WhenDown: quota.DownClosed},
 				{Name: "day-tokens", Meter: "tokens", Kind: quota.KindQuota, Max: 10_000_000, Period: quota.PeriodDay, OnExpiry: quota.ExpiryGiveBack},
 				{Name: "week-cents", Meter: "cost", Kind: quota.KindQuota, Max: 250_000_000, Period: quota.PeriodWeek},
@@ -127,7 +127,7 @@ func TestFullFile(t *testing.T) {
 		Pools: []quota.Pool{
 			{Name: "openai-org", Limit: quota.Limit{Name: "openai-org", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}, Match: match{"provider": {"openai"}}}},
 			{Name: "openai-window", Limit: quota.Limit{Name: "openai-window", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}}},
-			{Name: "workers", Limit: quota.Limit{Name: "workers", Meter: "in_flight", Kind: quota.KindSlots, Max: 8, Match: match{"route": {"slow"}}, Per: []string{"region"}}},
+			{Name: "workers", Limit: quota.Limit{Name: "workers", Meter: "in_flight", Kind: quota.KindSlots, Max: 8, Match: match{"route": {"slow"}}, Per: []string{"region"}, KeepFor: map[quota.Priority]int{quota.PriorityInteractive: 25}}},
 		},
 		Accounts: []quota.Account{
 			{Name: "acme", Plan: "pro", TimeZone: "Asia/Tokyo", AnchorDay: 15},
@@ -192,7 +192,6 @@ func TestDesignExampleRefusedByName(t *testing.T) {
 	}
 	want := []string{
 		`line 6: plans.pro.limits[1].when_down: local is not supported by this version; write closed or open`,
-		`line 13: pools.openai-org.keep_for: it is not supported by this version; leave it out; calls of every priority share the limit`,
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -203,7 +202,6 @@ func TestDesignExampleWithoutThem(t *testing.T) {
 	text := strings.NewReplacer(
 		", when_down: local", "",
 		", mode: shadow", "",
-		", keep_for: {interactive: 20%}", "",
 	).Replace(design)
 	document, err := policyfile.Parse([]byte(text))
 	if err != nil {

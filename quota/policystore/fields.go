@@ -132,6 +132,9 @@ func limitFields(prefix string, l quota.Limit) []field {
 	if l.Hold == quota.HoldForecast {
 		fields = append(fields, field{"hold", string(l.Hold)}, field{"tolerance", quota.FormatAmount(l.Meter, l.Tolerance)})
 	}
+	if len(l.KeepFor) > 0 {
+		fields = append(fields, field{"keep_for", l.Keeps()})
+	}
 	for i := range fields {
 		fields[i].path = prefix + fields[i].path
 	}

@@ -95,6 +95,7 @@ type storedLimit struct {
 	Tolerance quota.Amount        `json:"tolerance,omitempty"`
 	Soft      bool                `json:"soft,omitempty"`
 	AlertAt   []int               `json:"alert_at,omitempty"` // percents
+	KeepFor   map[string]int      `json:"keep_for,omitempty"` // percent by priority
 }
 
 type storedRate struct {
@@ -214,6 +215,12 @@ func encodeLimit(l quota.Limit) storedLimit {
 	}
 	if l.Rate != (quota.Rate{}) {
 		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
+	}
+	for priority, percent := range l.KeepFor {
+		if stored.KeepFor == nil {
+			stored.KeepFor = map[string]int{}
+		}
+		stored.KeepFor[priority.String()] = percent
 	}
 	for _, rule := range l.Costs {
 		stored.Costs = append(stored.Costs, storedCost{Match: rule.Match, Weight: rule.Weight})
@@ -340,6 +347,16 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 			return quota.Limit{}, fmt.Errorf("limits.%.70s.rate.every_us: %d is not between 1 and %d", s.Name, s.Rate.EveryUS, most)
 		}
 		limit.Rate = quota.Rate{Amount: s.Rate.Amount, Every: time.Duration(s.Rate.EveryUS) * time.Microsecond}
+	}
+	for word, percent := range s.KeepFor {
+		priority, err := quota.ParsePriority(word)
+		if err != nil {
+			return quota.Limit{}, fmt.Errorf("limits.%.70s.keep_for: %w", s.Name, err)
+		}
+		if limit.KeepFor == nil {
+			limit.KeepFor = map[quota.Priority]int{}
+		}
+		limit.KeepFor[priority] = percent
 	}
 	for _, rule := range s.Costs {
 		limit.Costs = append(limit.Costs, quota.CostRule{Match: rule.Match, Weight: rule.Weight})

@@ -256,18 +256,19 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now, until int64) r
 	case l.fund != nil:
 		fits = fits || asked <= l.fund.left()
 	case h.Kind.HasRate():
-		fits = fits || l.startFor(h, asked) <= until
+		fits = fits || l.startFor(h, asked+h.Keep) <= until // two amounts of 53 bits
 	default:
-		fits = fits || asked <= l.remaining
+		fits = fits || asked <= l.remaining-h.Keep
 	}
 	if q.Output != nil {
-		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(now), l.risk)
+		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(now)-l.keep(h), l.risk)
 		asked, want, soonest = q.Output.Refused(i, h, l.risk)
 	}
 	if fits {
 		return reservation.Refusal{}
 	}
 	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.room(now)}
+	want += l.keep(h)
 	switch {
 	case l.fund != nil:
 		r.Reason = reservation.EnvelopeExhausted

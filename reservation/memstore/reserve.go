@@ -88,7 +88,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			if q.Holds[i].Shadow {
 				continue
 			}
-			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].room(now), looks[i].risk))
+			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].room(now)-looks[i].keep(&q.Holds[i]), looks[i].risk))
 		}
 		if answer.Decided.Tokens >= q.Output.Least {
 			decided := *q
@@ -174,7 +174,7 @@ func held(q *reservation.ReserveRequest, tokens int64, looks []look, now int64) 
 	holds := make([]reservation.Hold, len(q.Holds))
 	for i := range q.Holds {
 		holds[i] = q.Holds[i]
-		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].room(now), looks[i].risk)
+		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].room(now)-looks[i].keep(&q.Holds[i]), looks[i].risk)
 		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
 	}
 	return holds

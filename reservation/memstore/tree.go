@@ -229,6 +229,14 @@ func (l *look) room(now int64) quota.Amount {
 	return l.left(now)
 }
 
+// keep is what it must leave there: of the parent nothing, which took it before.
+func (l *look) keep(h *reservation.Hold) quota.Amount {
+	if l.fund != nil {
+		return 0
+	}
+	return h.Keep
+}
+
 // receive gives a new hold what its parent's hands over. Windows count it under the
 // instant of the parent's.
 func (h *hold) receive(from *hold, amount quota.Amount) {

@@ -55,8 +55,8 @@ func startUntil(q *reservation.ReserveRequest, looks []look, now int64) int64 {
 	until := now
 	if q.Waits() {
 		for i := range q.Holds {
-			if h := &q.Holds[i]; h.Kind == quota.KindLeakyQueue && !h.Shadow && h.Amount > 0 && h.Amount <= looks[i].remaining {
-				until = max(until, looks[i].startFor(h, h.Amount))
+			if h := &q.Holds[i]; h.Kind == quota.KindLeakyQueue && !h.Shadow && h.Amount > 0 && h.Amount+h.Keep <= looks[i].remaining {
+				until = max(until, looks[i].startFor(h, h.Amount+h.Keep))
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func startOf(q *reservation.ReserveRequest, looks []look, now int64) int64 {
 	start := now
 	for i := range q.Holds {
 		if h := &q.Holds[i]; h.Kind.HasRate() && !h.Shadow && h.Amount > 0 && looks[i].fund == nil {
-			start = max(start, looks[i].startFor(h, h.Amount))
+			start = max(start, looks[i].startFor(h, h.Amount+h.Keep))
 		}
 	}
 	return start

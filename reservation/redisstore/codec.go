@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -202,6 +203,20 @@ func packOutput(o *reservation.Output, most int64, taken []bool) []byte {
 		a.int(int64(s.Weight))
 		a.int(int64(s.Tolerance))
 		a.bool(i < len(taken) && taken[i])
+	}
+	return a
+}
+
+// packKeeps lists what a Reserve must leave of each hold's counter, "" for nothing
+// anywhere.
+func packKeeps(holds []reservation.Hold) []byte {
+	if !slices.ContainsFunc(holds, func(h reservation.Hold) bool { return h.Keep > 0 }) {
+		return nil
+	}
+	a := make(args, 0, 8+9*len(holds))
+	a.list(len(holds))
+	for i := range holds {
+		a.int(int64(holds[i].Keep))
 	}
 	return a
 }

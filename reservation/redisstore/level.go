@@ -100,20 +100,26 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until i
 		r = withoutForecast(r, i)
 	}
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
+	keep := h.Keep
+	if c.funded {
+		keep = 0 // the parent took it before
+	}
+	room := level.Remaining - keep
 	switch {
 	case h.Kind.HasRate() && !c.funded:
-		fits = asked == 0 || c.startFor(h, asked, now) <= until
+		fits = asked == 0 || c.startFor(h, asked+keep, now) <= until
 	default:
-		fits = asked == 0 || asked <= level.Remaining || r.Settle != nil && h.Kind == quota.KindSlots
+		fits = asked == 0 || asked <= room || r.Settle != nil && h.Kind == quota.KindSlots
 	}
 	if r.Output != nil {
-		_, fits = r.Output.Held(i, h, r.Output.Least, level.Remaining, c.risk)
+		_, fits = r.Output.Held(i, h, r.Output.Least, room, c.risk)
 		asked, want, soonest = r.Output.Refused(i, h, c.risk)
 	}
 	if fits {
 		return reservation.Refusal{}, true
 	}
 	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
+	want += keep // two amounts of 53 bits
 	switch {
 	case c.funded:
 		refusal.Reason, refusal.RetryAt = reservation.EnvelopeExhausted, time.Time{}

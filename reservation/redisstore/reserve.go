@@ -86,6 +86,7 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	a.parent(r.Parent)
 	a.set(r.Spill, len(r.Holds))
 	a.int(waitOf(r, c.atOnce))
+	a.bytes(packKeeps(r.Holds))
 	return keys, a
 }
 

@@ -73,7 +73,7 @@ func startUntil(r *reservation.ReserveRequest, states []counterState, wait, now 
 		if h.Kind != quota.KindLeakyQueue || h.Shadow || h.Amount == 0 {
 			continue
 		}
-		if start := states[i].startFor(h, h.Amount, now); start != quota.MicrosNever {
+		if start := states[i].startFor(h, h.Amount+h.Keep, now); start != quota.MicrosNever {
 			until = max(until, start)
 		}
 	}

@@ -56,6 +56,7 @@ type world struct {
 	shadows    bool // limits of every kind go into shadow and back
 	trees      bool // reservations are made in others
 	waits      bool // reservations wait for their start, and there are queues
+	keeps      bool // Reserves must leave something to higher priorities
 }
 
 var worlds = map[string]world{
@@ -73,6 +74,11 @@ var worlds = map[string]world{
 	"Waits":          {algorithms: true, waits: true},
 	"Waits in trees": {algorithms: true, waits: true, trees: true},
 	"All waits":      {algorithms: true, waits: true, shadows: true, trees: true, changing: true, pools: true, lossy: true},
+
+	"Priorities":                {keeps: true},
+	"Priorities and algorithms": {keeps: true, algorithms: true, changing: true, pools: true},
+	"Priorities and all":        {keeps: true, algorithms: true, shadows: true, trees: true, changing: true, pools: true},
+	"Priorities and waits":      {keeps: true, algorithms: true, waits: true, changing: true, pools: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -245,6 +251,9 @@ func (h *historyState) plan(t *rapid.T) []reservation.Hold {
 			hold.Period = quota.Account{TimeZone: "UTC", AnchorDay: 1}.PeriodAt(unitOf(hold.Limit), h.clock.Now())
 		case quota.KindSlots:
 			hold.Amount = 1
+		}
+		if h.world.keeps {
+			hold.Keep = quota.Amount(rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, max(1, int64(hold.Capacity())/2)), rapid.Int64Range(1, int64(hold.Capacity())+1)).Draw(t, "keep"))
 		}
 		holds = append(holds, hold)
 	}

@@ -403,15 +403,15 @@ func (m *Model) refusalBy(account string, i int, h reservation.Hold, until int64
 		reason = reservation.ConcurrencyLimited
 	}
 	switch {
-	case h.Amount == 0, h.Kind.HasRate() && m.startFor(account, h) <= until, !h.Kind.HasRate() && h.Amount <= l.Remaining:
+	case h.Amount == 0, h.Kind.HasRate() && m.startFor(account, h) <= until, !h.Kind.HasRate() && h.Amount <= l.Remaining-h.Keep:
 		return refusal, true
-	case h.Amount > limit:
+	case h.Amount > limit-h.Keep:
 		refusal.Reason = reservation.ExceedsCapacity
 		return refusal, false
 	}
 	refusal.Reason, refusal.RetryAt = reason, l.ResetsAt
 	if start := m.startFor(account, h); h.Kind == quota.KindLeakyQueue && start == math.MaxInt64 {
-		refusal.RetryAt = after(m.now(), m.rateWait(nameOf(account, h.Counter), h, h.Amount))
+		refusal.RetryAt = after(m.now(), m.rateWait(nameOf(account, h.Counter), h, h.Amount+h.Keep))
 	} else if h.Kind.HasRate() {
 		refusal.RetryAt = instant(min(start, 2*farMicros))
 	}

@@ -46,19 +46,20 @@ func (m *Model) takenNow(remaining quota.Amount, at int64) quota.Amount {
 func (m *Model) startFor(account string, h reservation.Hold) int64 {
 	name := nameOf(account, h.Counter)
 	at, wait := m.at(name, h.Kind), int64(0)
-	if h.Amount > h.Capacity() {
+	amount := h.Amount + h.Keep
+	if amount > h.Capacity() {
 		return math.MaxInt64
 	}
 	switch h.Kind {
 	case quota.KindLeakyQueue:
-		if h.Amount > m.level(account, h).Remaining {
+		if amount > m.level(account, h).Remaining {
 			return math.MaxInt64
 		}
 		return max(at, m.rateOf(name, h.Kind).arrival)
 	case quota.KindBucket:
-		wait = microsUntil(m.levelAt(name, h.Bucket, at), h.Bucket, h.Amount)
+		wait = microsUntil(m.levelAt(name, h.Bucket, at), h.Bucket, amount)
 	default:
-		wait = m.rateWait(name, h, h.Amount)
+		wait = m.rateWait(name, h, amount)
 	}
 	if wait < 0 || wait > math.MaxInt64-at {
 		return math.MaxInt64

@@ -42,7 +42,7 @@ func (m *Model) forTokens(q *reservation.ReserveRequest, n int64) []reservation.
 		holds[i] = h
 		holds[i].Amount = amountFor(q.Output, i, h, n)
 		held := amountFor(q.Output, i, h, min(n, q.Output.Forecast))
-		if risk := holds[i].Amount - held; risk > 0 && m.funds[i] == nil && m.tolerated(q, i, risk) && m.level(q.Account, h).Remaining >= held {
+		if risk := holds[i].Amount - held; risk > 0 && m.funds[i] == nil && m.tolerated(q, i, risk) && m.level(q.Account, h).Remaining-h.Keep >= held {
 			holds[i].Amount, holds[i].Risk = held, risk
 		}
 	}
@@ -95,17 +95,17 @@ func (m *Model) outputRefusal(q *reservation.ReserveRequest, i int) (reservation
 	}
 	// A forecast would do, now or once others have closed.
 	now := m.tolerated(q, i, risk)
-	if !now && most <= h.Bucket.Capacity {
+	if !now && most <= h.Bucket.Capacity-h.Keep {
 		return refusal, ok
 	}
 	refusal.Asked = held
-	if held > h.Bucket.Capacity {
+	if held > h.Bucket.Capacity-h.Keep {
 		refusal.Reason = reservation.ExceedsCapacity
 		return refusal, ok
 	}
 	refusal.Reason = reservation.RateLimited
 	at := m.at(nameOf(q.Account, h.Counter), h.Kind)
-	wait := microsUntil(m.levelAt(nameOf(q.Account, h.Counter), h.Bucket, at), h.Bucket, held)
+	wait := microsUntil(m.levelAt(nameOf(q.Account, h.Counter), h.Bucket, at), h.Bucket, held+h.Keep)
 	if soonest := m.now() + reservation.RiskRetry.Microseconds() - at; !now && wait >= 0 && wait < soonest {
 		wait = soonest
 	}

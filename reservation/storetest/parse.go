@@ -28,6 +28,7 @@ import (
 //	mint ID ACCOUNT HOLDS OPTIONS            make an id and its plan, tell no engine
 //	reserve ID [ACCOUNT HOLDS OPTIONS]       without ACCOUNT: send the plan of ID (again)
 //	charge ID ACCOUNT HOLDS OPTIONS
+//	                                         keep=LIMIT:N,... leaves so much to higher priorities
 //	refund ID AMOUNTS [body=B] [orphan] [held]
 //	                                         what is not named used 0; orphan: with the holds;
 //	                                         held: only while the lease has not ended
@@ -113,9 +114,9 @@ var verbs = map[string]struct {
 	id      bool
 	options []string
 }{
-	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "parent"}},
-	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "dry", "parent", "spill"}},
-	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry"}},
+	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "parent", "keep"}},
+	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "dry", "parent", "spill", "keep"}},
+	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry", "keep"}},
 	"refund":    {true, []string{"body", "orphan", "held"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},
 	"renew":     {true, []string{"lease"}},

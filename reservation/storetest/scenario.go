@@ -345,6 +345,11 @@ func (p *player) newPlan(st step, id string) (*plan, error) {
 		}
 		made.Holds, made.names = append(made.Holds, h), append(made.names, name)
 	}
+	if word, stated := st.opts["keep"]; stated {
+		if err := made.keep(word); err != nil {
+			return nil, err
+		}
+	}
 	minted := p.clock.Now()
 	if word, stated := st.opts["minted"]; stated {
 		span, err := parseSpan(word)

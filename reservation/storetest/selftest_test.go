@@ -375,7 +375,33 @@ func onExpiry(change func(m *Model, r *modelRecord)) func(f *faulty) {
 	}
 }
 
+// unkept changes what Reserves must leave.
+func unkept(change func(h *reservation.Hold)) func(f *faulty) {
+	return func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			for i := range q.Holds {
+				change(&q.Holds[i])
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}
+}
+
 var mutants = []mutant{
+	{"nothing is kept for higher priorities", true, unkept(func(h *reservation.Hold) { h.Keep = 0 })},
+	{"quotas and slots keep nothing", true, unkept(func(h *reservation.Hold) {
+		if h.Kind == quota.KindQuota || h.Kind == quota.KindSlots {
+			h.Keep = 0
+		}
+	})},
+	{"the retry forgets what is kept", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		if a.Verdict != reservation.Refused || q.Holds[a.Refusal.Hold].Keep == 0 || q.Holds[a.Refusal.Hold].Kind != quota.KindBucket {
+			return
+		}
+		h := q.Holds[a.Refusal.Hold]
+		level := m.levelAt(nameOf(q.Account, h.Counter), h.Bucket, m.now())
+		a.Refusal.RetryAt = after(m.now(), microsUntil(level, h.Bucket, h.Amount))
+	})},
 	{"what a full bucket did not take is given later", true, func(f *faulty) {
 		kept := map[counterName]*big.Rat{}
 		f.refund = func(m *Model, q reservation.RefundRequest) (reservation.RefundAnswer, error) {

@@ -26,6 +26,7 @@ type options struct {
 	fewestOutput  int64
 	allowsLess    bool
 	lease         time.Duration
+	priority      string
 	maxBody       int64
 	maxUnderWay   int64
 	settleWait    time.Duration
@@ -55,11 +56,18 @@ func WithLabels(labels map[string]string) Option {
 	return func(o *options) { o.labels = labels }
 }
 
+// WithPriority sets the priority of every call: batch, default, interactive or
+// critical.
+func WithPriority(priority string) Option {
+	return func(o *options) { o.priority = priority }
+}
+
 // Caller says on whose budget a call is.
 type Caller struct {
-	Client  *budget.Client    // nil: that of [New]
-	Account string            // empty: that of [WithAccount]
-	Labels  map[string]string // win over those of [WithLabels]
+	Client   *budget.Client    // nil: that of [New]
+	Account  string            // empty: that of [WithAccount]
+	Labels   map[string]string // win over those of [WithLabels]
+	Priority string            // empty: that of [WithPriority]
 }
 
 // WithCaller asks on whose budget each call is, by the request or its context.

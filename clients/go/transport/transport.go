@@ -175,9 +175,12 @@ func (t *Transport) ask(request *http.Request, asked *asked) (*budget.Client, bu
 			return nil, budget.Request{}, err
 		}
 	}
-	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease}
+	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease, Priority: t.priority}
 	if who.Account != "" {
 		ask.Account = who.Account
+	}
+	if who.Priority != "" {
+		ask.Priority = who.Priority
 	}
 	if len(who.Labels) > 0 {
 		ask.Labels = maps.Clone(t.labels)

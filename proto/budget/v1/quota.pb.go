@@ -432,6 +432,9 @@ type LimitStatus struct {
 	// The thresholds of a quota that were reached in this period, by percent.
 	// Empty: none, or the limit is not a quota.
 	Alerts []*RaisedAlert `protobuf:"bytes,19,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	// What the limit keeps for calls of higher priority, lowest priority first.
+	// Empty: nothing.
+	KeepFor []*KeptShare `protobuf:"bytes,20,rep,name=keep_for,json=keepFor,proto3" json:"keep_for,omitempty"`
 	// Whether the limit refuses.
 	Mode          LimitMode `protobuf:"varint,25,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -601,11 +604,83 @@ func (x *LimitStatus) GetAlerts() []*RaisedAlert {
 	return nil
 }
 
+func (x *LimitStatus) GetKeepFor() []*KeptShare {
+	if x != nil {
+		return x.KeepFor
+	}
+	return nil
+}
+
 func (x *LimitStatus) GetMode() LimitMode {
 	if x != nil {
 		return x.Mode
 	}
 	return LimitMode_LIMIT_MODE_UNSPECIFIED
+}
+
+// KeptShare is what only calls of a priority and above may take of a limit, beside
+// what is kept for other priorities.
+type KeptShare struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The priority, as in ReserveRequest.priority.
+	Priority string `protobuf:"bytes,1,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The share, in percent of what the plan gives the limit.
+	Percent int32 `protobuf:"varint,2,opt,name=percent,proto3" json:"percent,omitempty"`
+	// What calls of the next lower priority must leave in all, in the meter's unit.
+	Kept          int64 `protobuf:"varint,3,opt,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptShare) Reset() {
+	*x = KeptShare{}
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptShare) ProtoMessage() {}
+
+func (x *KeptShare) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptShare.ProtoReflect.Descriptor instead.
+func (*KeptShare) Descriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KeptShare) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
+}
+
+func (x *KeptShare) GetPercent() int32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *KeptShare) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
 }
 
 // RaisedAlert is a threshold of a quota that was reached.
@@ -621,7 +696,7 @@ type RaisedAlert struct {
 
 func (x *RaisedAlert) Reset() {
 	*x = RaisedAlert{}
-	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	mi := &file_budget_v1_quota_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +708,7 @@ func (x *RaisedAlert) String() string {
 func (*RaisedAlert) ProtoMessage() {}
 
 func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	mi := &file_budget_v1_quota_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +721,7 @@ func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedAlert.ProtoReflect.Descriptor instead.
 func (*RaisedAlert) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RaisedAlert) GetPercent() int32 {
@@ -688,7 +763,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\x8f\x05\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xc0\x05\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -709,8 +784,13 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\bunposted\x18\x10 \x01(\x03R\bunposted\x12\x12\n" +
 	"\x04soft\x18\x11 \x01(\bR\x04soft\x12\x18\n" +
 	"\agranted\x18\x12 \x01(\x03R\agranted\x12.\n" +
-	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\x12(\n" +
-	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\"`\n" +
+	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\x12/\n" +
+	"\bkeep_for\x18\x14 \x03(\v2\x14.budget.v1.KeptShareR\akeepFor\x12(\n" +
+	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\"U\n" +
+	"\tKeptShare\x12\x1a\n" +
+	"\bpriority\x18\x01 \x01(\tR\bpriority\x12\x18\n" +
+	"\apercent\x18\x02 \x01(\x05R\apercent\x12\x12\n" +
+	"\x04kept\x18\x03 \x01(\x03R\x04kept\"`\n" +
 	"\vRaisedAlert\x12\x18\n" +
 	"\apercent\x18\x01 \x01(\x05R\apercent\x127\n" +
 	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*j\n" +
@@ -742,7 +822,7 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_budget_v1_quota_proto_goTypes = []any{
 	(LimitMode)(0),                // 0: budget.v1.LimitMode
 	(LimitKind)(0),                // 1: budget.v1.LimitKind
@@ -750,29 +830,31 @@ var file_budget_v1_quota_proto_goTypes = []any{
 	(*GetQuotaResponse)(nil),      // 3: budget.v1.GetQuotaResponse
 	(*CalendarPeriod)(nil),        // 4: budget.v1.CalendarPeriod
 	(*LimitStatus)(nil),           // 5: budget.v1.LimitStatus
-	(*RaisedAlert)(nil),           // 6: budget.v1.RaisedAlert
-	nil,                           // 7: budget.v1.GetQuotaRequest.LabelsEntry
-	nil,                           // 8: budget.v1.GetQuotaResponse.TotalsEntry
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*KeptShare)(nil),             // 6: budget.v1.KeptShare
+	(*RaisedAlert)(nil),           // 7: budget.v1.RaisedAlert
+	nil,                           // 8: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 9: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	7,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	8,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
 	5,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	8,  // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	9,  // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
 	4,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
-	9,  // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
-	9,  // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	10, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	10, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
 	1,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	9,  // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	9,  // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	6,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
-	0,  // 10: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
-	9,  // 11: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	10, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	7,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
+	6,  // 10: budget.v1.LimitStatus.keep_for:type_name -> budget.v1.KeptShare
+	0,  // 11: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
+	10, // 12: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -786,7 +868,7 @@ func file_budget_v1_quota_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -115,8 +115,8 @@ type Refusal struct {
 	// What the call asked from the limit, in the meter's unit, after the limit's
 	// weight was applied.
 	Asked int64 `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
-	// What was left of the limit, in the meter's unit. Negative: overruns put it
-	// in debt.
+	// What was left of the limit for calls of this priority, in the meter's unit.
+	// Negative: overruns put it in debt, or it is down to less than kept.
 	Remaining int64 `protobuf:"varint,7,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// The most that the limit ever allows at once, in the meter's unit: a
 	// bucket's capacity, the number of slots, or the amount of a quota's period.
@@ -138,7 +138,10 @@ type Refusal struct {
 	// When the limit is whole again by itself: the bucket is full, the earliest
 	// lease among the holders of slots ends, or the quota's period ends. Absent:
 	// nothing is to come back.
-	ResetsAt      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
+	ResetsAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
+	// What the limit keeps for calls of higher priority, in the meter's unit, beside
+	// what remains. 0: nothing.
+	Kept          int64 `protobuf:"varint,12,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -250,6 +253,13 @@ func (x *Refusal) GetResetsAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Refusal) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
 // InvalidField is the detail of the error invalid_argument: one field of the
 // request that is outside its bounds. One error may carry several.
 type InvalidField struct {
@@ -322,7 +332,7 @@ var File_budget_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\n" +
-	"\x17budget/v1/refusal.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n" +
+	"\x17budget/v1/refusal.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x03\n" +
 	"\aRefusal\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.budget.v1.RefusalReasonR\x06reason\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x12\n" +
@@ -335,7 +345,8 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\bretry_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x1c\n" +
 	"\tretryable\x18\n" +
 	" \x01(\bR\tretryable\x127\n" +
-	"\tresets_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAt\"T\n" +
+	"\tresets_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAt\x12\x12\n" +
+	"\x04kept\x18\f \x01(\x03R\x04kept\"T\n" +
 	"\fInvalidField\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x14\n" +

@@ -198,6 +198,10 @@ type ReserveRequest struct {
 	// forecast have no part in it. Absent or 0: it waits only where a limit is a leaky
 	// queue, and no longer than that. With parent it is 0: such a call starts at once.
 	MaxWait *durationpb.Duration `protobuf:"bytes,8,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// How much of limits that keep a share for higher priorities (keep_for) the
+	// call may use: "batch", "default", "interactive" or "critical", lowest first.
+	// Empty: "default".
+	Priority string `protobuf:"bytes,9,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The id of the reservation, of the same account, that is this one's
 	// envelope: for each limit in which that one holds an amount, this one takes
 	// from it and not from the limit, and gives back to it what it does not use.
@@ -294,6 +298,13 @@ func (x *ReserveRequest) GetMaxWait() *durationpb.Duration {
 		return x.MaxWait
 	}
 	return nil
+}
+
+func (x *ReserveRequest) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
 }
 
 func (x *ReserveRequest) GetParent() string {
@@ -871,7 +882,9 @@ type ChargeRequest struct {
 	// The LLM call that was made, with the tokens that it used. The meters
 	// tokens, input_tokens, output_tokens and cost follow from it. Absent: not an
 	// LLM call.
-	Llm           *KnownLlmCall `protobuf:"bytes,5,opt,name=llm,proto3" json:"llm,omitempty"`
+	Llm *KnownLlmCall `protobuf:"bytes,5,opt,name=llm,proto3" json:"llm,omitempty"`
+	// As in ReserveRequest.priority.
+	Priority      string `protobuf:"bytes,6,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -939,6 +952,13 @@ func (x *ChargeRequest) GetLlm() *KnownLlmCall {
 		return x.Llm
 	}
 	return nil
+}
+
+func (x *ChargeRequest) GetPriority() string {
+	if x != nil {
+		return x.Priority
+	}
+	return ""
 }
 
 // KnownLlmCall is a call to a language model whose use is known.
@@ -1432,7 +1452,7 @@ var File_budget_v1_reservation_proto protoreflect.FileDescriptor
 
 const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x04\n" +
+	"\x1bbudget/v1/reservation.proto\x12\tbudget.v1\x1a\x18budget/v1/estimate.proto\x1a\x13budget/v1/llm.proto\x1a\x17budget/v1/refusal.proto\x1a\x15budget/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x04\n" +
 	"\x0eReserveRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12=\n" +
 	"\x06labels\x18\x02 \x03(\v2%.budget.v1.ReserveRequest.LabelsEntryR\x06labels\x12'\n" +
@@ -1441,7 +1461,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x03llm\x18\x05 \x01(\v2\x12.budget.v1.LlmCallR\x03llm\x12/\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x17\n" +
 	"\adry_run\x18\a \x01(\bR\x06dryRun\x124\n" +
-	"\bmax_wait\x18\b \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
+	"\bmax_wait\x18\b \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x1a\n" +
+	"\bpriority\x18\t \x01(\tR\bpriority\x12\x16\n" +
 	"\x06parent\x18\n" +
 	" \x01(\tR\x06parent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -1503,13 +1524,14 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"J\n" +
 	"\rRenewResponse\x129\n" +
 	"\n" +
-	"expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xf3\x02\n" +
+	"expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x8f\x03\n" +
 	"\rChargeRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12<\n" +
 	"\x06labels\x18\x02 \x03(\v2$.budget.v1.ChargeRequest.LabelsEntryR\x06labels\x12'\n" +
 	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12?\n" +
 	"\aamounts\x18\x04 \x03(\v2%.budget.v1.ChargeRequest.AmountsEntryR\aamounts\x12)\n" +
-	"\x03llm\x18\x05 \x01(\v2\x17.budget.v1.KnownLlmCallR\x03llm\x1a9\n" +
+	"\x03llm\x18\x05 \x01(\v2\x17.budget.v1.KnownLlmCallR\x03llm\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\tR\bpriority\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +

@@ -8,7 +8,7 @@
 --     for a Charge, its body, its outcome, plan, output or '', shadows or '',
 --     parent or '', for each hold 1 if it spills: the limit is asked where the
 --     parent has too little, how long it may wait us: 0 not at all, -1 for the plan's
---     queues
+--     queues, what must be left of each hold's counter: a packed list, or ''
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
 --     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
 --     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
@@ -26,9 +26,10 @@
 --   7 refused   levels; with a parent also, for each hold, what it has left of
 --               it, -1 where the limit is asked
 --   8 the parent is not open   9 its tree takes no child more
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait, keeps = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
+keeps = keeps ~= '' and unpack_msg(keeps)
 
 local get, mget = {'HMGET', A, 'm', 'r' .. id}, nil
 for j = 1, #plan, STRIDE do
@@ -120,6 +121,7 @@ for j = 1, #plan, STRIDE do
   local asked = amount -- of the limit
   if funds[h] then asked = 0 end
   local watches = shadow_raw ~= '' and byte(shadow_raw, h) ~= 48
+  local keep = keeps and asked > 0 and keeps[h] or 0
   if where == REMOTE then
     n = list_remote(out, n, kind)
   else
@@ -138,17 +140,17 @@ for j = 1, #plan, STRIDE do
       local level, rest = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
       if asked > 0 then
         first = Start.at(b)
-        if level < asked then
-          first = max_wait ~= 0 and first + Start.bucket_wait(level, rest, asked, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
+        if level - keep < asked then
+          first = max_wait ~= 0 and first + Start.bucket_wait(level, rest, asked + keep, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
         end
       end
-      counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, Start.left(b, level)
+      counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, Start.left(b, level) - keep
       out[n + 1], out[n + 2], out[n + 3] = level, rest, Start.with(b.risk, b)
       n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
-      if asked > 0 and charge == 0 and taken + 1 > plan[j + 5] then short = true end
-      rooms[h] = plan[j + 5] - taken
+      if asked > 0 and charge == 0 and taken + 1 > plan[j + 5] - keep then short = true end
+      rooms[h] = plan[j + 5] - taken - keep
       out[n + 1], out[n + 2] = taken, earliest
       n = n + 2
     elseif kind == KIND_GCRA then
@@ -157,17 +159,17 @@ for j = 1, #plan, STRIDE do
       rooms[h] = gcra_remaining(g.arrival, at, plan[j + 5], plan[j + 6], plan[j + 7])
       if asked > 0 then
         first = at
-        if rooms[h] < asked then
-          first = max_wait ~= 0 and at + Start.gcra_wait(g.arrival, at, asked, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
+        if rooms[h] - keep < asked then
+          first = max_wait ~= 0 and at + Start.gcra_wait(g.arrival, at, asked + keep, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
         end
       end
-      rooms[h] = Start.left(g, rooms[h])
+      rooms[h] = Start.left(g, rooms[h]) - keep
       counters[h] = g
       n = n + 1
       out[n] = Start.with(g.arrival, g)
     elseif kind == KIND_QUEUE then
       local g = gcra_of(ref, where, raw)
-      rooms[h] = gcra_remaining(g.arrival, now, plan[j + 5], plan[j + 6], plan[j + 7])
+      rooms[h] = gcra_remaining(g.arrival, now, plan[j + 5], plan[j + 6], plan[j + 7]) - keep
       if asked > 0 then
         first = rooms[h] < asked and FAR or Start.later(g.arrival, now)
         if first < FAR and first > queued and not watches then queued = first end
@@ -182,11 +184,11 @@ for j = 1, #plan, STRIDE do
       rooms[h] = plan[j + 5] - window_taken(kind, s, at)
       if asked > 0 then
         first = at
-        if rooms[h] < asked then
-          first = max_wait ~= 0 and at + Start.window_wait(kind, s, at, asked, plan[j + 5]) or FAR
+        if rooms[h] - keep < asked then
+          first = max_wait ~= 0 and at + Start.window_wait(kind, s, at, asked + keep, plan[j + 5]) or FAR
         end
       end
-      rooms[h] = Start.left(w, rooms[h])
+      rooms[h] = Start.left(w, rooms[h]) - keep
       counters[h], lefts[h] = w, s
       n = n + 1
       out[n] = shown_window(s, w)
@@ -206,12 +208,12 @@ for j = 1, #plan, STRIDE do
           end
           local m = #tickets
           tickets[m + 1], tickets[m + 2] = h - 1, given
-        elseif asked > 0 and t[e + 2] + t[e + 7] + t[e + 8] + asked > plan[j + 5] then
+        elseif asked > 0 and t[e + 2] + t[e + 7] + t[e + 8] + asked > plan[j + 5] - keep then
           short = true
         end
       end
       counters[h], lefts[h] = q, e
-      if seeded then rooms[h] = plan[j + 5] - t[e + 2] - t[e + 7] - t[e + 8] else rooms[h] = 0 end
+      if seeded then rooms[h] = plan[j + 5] - keep - t[e + 2] - t[e + 7] - t[e + 8] else rooms[h] = 0 end
       if e then
         out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = t[e + 2], t[e + 7], t[e + 8], t[e + 3], seeded and 1 or 0
       else

@@ -8,6 +8,7 @@
 //	account=shop            X-Budget-Account: shop
 //	label.route=chat        X-Budget-Label-Route: chat
 //	amount.tokens=100       X-Budget-Amount-Tokens: 100
+//	priority=batch          X-Budget-Priority: batch
 //	label-from.user=X-User  (the label user is the value of the header X-User)
 //
 // No credential becomes a label: label-from refuses headers that carry one.

@@ -46,6 +46,10 @@ func read(r *http.Request) (request, error) {
 		switch {
 		case name == "account":
 			read.spend.Account = value
+		case name == "priority":
+			if read.spend.Priority, err = rpc.Priority(name, value); err != nil {
+				return read, err
+			}
 		case name == "refused":
 			if value != "403" && value != "429" {
 				return read, rpc.Invalid("refused", fmt.Sprintf("%.64q is no status of a refusal", value), "403 or 429")
@@ -71,7 +75,7 @@ func read(r *http.Request) (request, error) {
 				return read, err
 			}
 		default:
-			return read, rpc.Invalid("query", fmt.Sprintf("%.64q is unknown", name), "account, label.NAME, label-from.NAME, amount.METER, headers and refused")
+			return read, rpc.Invalid("query", fmt.Sprintf("%.64q is unknown", name), "account, label.NAME, label-from.NAME, amount.METER, priority, headers and refused")
 		}
 	}
 	if useHeaders {
@@ -98,6 +102,14 @@ func (r *request) headers(header http.Header, query url.Values) error {
 			if !query.Has("account") {
 				r.spend.Account = value
 			}
+		case kind == "Priority" && of == "":
+			if query.Has("priority") {
+				continue
+			}
+			var err error
+			if r.spend.Priority, err = rpc.Priority(name, value); err != nil {
+				return err
+			}
 		case kind == "Label" && of != "":
 			if _, stated := r.spend.Labels[of]; !stated {
 				r.spend.Labels[of] = rpc.LabelValue(of, value)
@@ -111,7 +123,7 @@ func (r *request) headers(header http.Header, query url.Values) error {
 				return err
 			}
 		default:
-			return rpc.Invalid(name, "is unknown", "X-Budget-Account, X-Budget-Label-NAME, X-Budget-Amount-METER and X-Budget-Key")
+			return rpc.Invalid(name, "is unknown", "X-Budget-Account, X-Budget-Label-NAME, X-Budget-Amount-METER, X-Budget-Priority and X-Budget-Key")
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	case err != nil:
 		return nil, unavailable()
 	}
-	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels}
+	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels, Priority: r.Header.Get(headerBudgetPriority)}
 	return c, nil
 }
 

@@ -13,6 +13,8 @@ import (
 const (
 	headerBudgetAccount = "X-Budget-Account" // for a key that has several
 	headerBudgetLabels  = "X-Budget-Labels"  // "route=chat, team=search"
+
+	headerBudgetPriority = "X-Budget-Priority" // batch, default, interactive or critical
 )
 
 // maxLabels is how many labels the broker takes.

@@ -20,6 +20,9 @@
 // charged one account after the other, up to the first refusal, since no step
 // covers two accounts.
 //
+// The entry "x-budget-priority" is no label: it is the priority of the descriptor's
+// hits. Descriptors of different priorities are charged one after the other.
+//
 // A descriptor with the entry "already_used", "true" is charged whatever the
 // limits have left, before anything else: an overrun.
 //

@@ -22,10 +22,12 @@ const (
 // Entries that name no label.
 const (
 	entryAccount = "account" // with Naming entry
-	entryMeter   = "meter"
-	entryUsed    = "already_used"
-	entryKey     = "idempotency_key"
-	labelDomain  = "domain" // of what the domain names, unless it names the account
+
+	entryPriority = "x-budget-priority" // as quota.ParsePriority
+	entryMeter    = "meter"
+	entryUsed     = "already_used"
+	entryKey      = "idempotency_key"
+	labelDomain   = "domain" // of what the domain names, unless it names the account
 )
 
 // Naming is what names the account of a request.
@@ -44,6 +46,7 @@ var Namings = []Naming{NameByDomain, NameByEntry, NameByKey}
 // descriptor is one descriptor in the broker's words.
 type descriptor struct {
 	account  string // "": the key's only one
+	priority quota.Priority
 	labels   map[string]string
 	meter    quota.Meter
 	kind     kind
@@ -91,6 +94,13 @@ func readDescriptor(at string, request *rlsv3.RateLimitRequest, from *ratelimitv
 	if key, ok := stated[entryKey]; ok {
 		d.keyed = key != ""
 		delete(stated, entryKey)
+	}
+	if word, ok := stated[entryPriority]; ok {
+		var err error
+		if d.priority, err = rpc.Priority(at+".entries", word); err != nil {
+			return d, err
+		}
+		delete(stated, entryPriority)
 	}
 	used := false
 	if text, ok := stated[entryUsed]; ok {

@@ -32,7 +32,8 @@ type step struct {
 	covers []int // the descriptors that it answers, by index
 }
 
-// steps groups the descriptors: those of one kind and account are one step. What
+// steps groups the descriptors: those of one kind, account and priority are one
+// step. What
 // a refusal must not keep from the ledger comes first, and looks come before
 // charges. key is the request's idempotency key, "" for none.
 func steps(descriptors []descriptor, key string) []step {
@@ -44,10 +45,10 @@ func steps(descriptors []descriptor, key string) []step {
 			if d.kind != kind {
 				continue
 			}
-			at := slices.IndexFunc(out[first:], func(s step) bool { return s.spend.Account == d.account })
+			at := slices.IndexFunc(out[first:], func(s step) bool { return s.spend.Account == d.account && s.spend.Priority == d.priority })
 			if at < 0 {
 				at = len(out) - first
-				out = append(out, step{kind: kind, spend: reservation.Spend{Account: d.account, Used: kind == useUp, DryRun: kind == look}})
+				out = append(out, step{kind: kind, spend: reservation.Spend{Account: d.account, Priority: d.priority, Used: kind == useUp, DryRun: kind == look}})
 			}
 			out[first+at].covers = append(out[first+at].covers, i)
 		}

@@ -67,6 +67,9 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 		Mode:        modesOut[limit.Mode],
 	}
 	out.Kind = kindsOut[limit.Kind]
+	for _, k := range limit.KeepFor {
+		out.KeepFor = append(out.KeepFor, &budgetv1.KeptShare{Priority: k.Priority.String(), Percent: int32(k.Percent), Kept: int64(k.Kept)})
+	}
 	switch {
 	case limit.Kind.HasRate():
 		out.Used = int64(limit.Max - limit.Level.Remaining)

@@ -59,6 +59,7 @@ func refusalOut(refusal *reservation.RefusedLimit, retryable bool) *budgetv1.Ref
 		Remaining:   int64(refusal.Remaining),
 		LimitAmount: int64(refusal.Max),
 		Retryable:   retryable,
+		Kept:        int64(refusal.Kept),
 		ResetsAt:    timeOut(refusal.ResetsAt),
 	}
 	if retryable {
@@ -77,6 +78,9 @@ func refusalOut(refusal *reservation.RefusedLimit, retryable bool) *budgetv1.Ref
 //	...; the call states no bound of its output, so that all 16384 tokens that the model can write are asked for: set max_completion_tokens
 func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool) string {
 	text := limitText(account, refusal, tooLong)
+	if refusal.Kept > 0 {
+		text += fmt.Sprintf("; it keeps %s for calls of higher priority", quota.ShowAmount(refusal.Meter, refusal.Kept))
+	}
 	if refusal.Unbounded != "" {
 		text += fmt.Sprintf("; the call states no bound of its output, so that all %d tokens that the model can write are asked for: set %s", int64(refusal.Output), refusal.Unbounded)
 	}
@@ -95,13 +99,13 @@ func limitText(account string, refusal *reservation.RefusedLimit, tooLong bool) 
 	show := func(amount quota.Amount) string { return quota.ShowAmount(refusal.Meter, amount) }
 	switch refusal.Reason {
 	case reservation.ExceedsCapacity:
-		return text + fmt.Sprintf("asked %s, and it never holds more than %s; waiting does not help, ask for less", show(refusal.Asked), show(refusal.Max))
+		return text + fmt.Sprintf("asked %s, and it never holds more than %s; waiting does not help, ask for less", show(refusal.Asked), show(refusal.Max-refusal.Kept))
 	case reservation.EnvelopeExhausted:
 		return text + fmt.Sprintf("asked %s, %s left in the parent; ask for less, or again when another call of the parent has ended", show(refusal.Asked), show(refusal.Remaining))
 	case reservation.QuotaHeld:
 		text += fmt.Sprintf("asked %s, %s left of %s while open calls hold %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max), show(refusal.Held))
 	case reservation.ConcurrencyLimited:
-		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max))
+		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max-refusal.Kept))
 	default:
 		text += fmt.Sprintf("asked %s, %s left of %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max))
 	}

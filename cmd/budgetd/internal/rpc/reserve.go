@@ -31,6 +31,9 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 	if err := keyIn(m.IdempotencyKey); err != nil {
 		return nil, err
 	}
+	if ask.Priority, err = Priority("priority", m.Priority); err != nil {
+		return nil, err
+	}
 	if ask.Lease, err = leaseIn(m.Lease); err != nil {
 		return nil, err
 	}
@@ -117,6 +120,9 @@ func (s *service) Charge(ctx context.Context, request *connect.Request[budgetv1.
 		APIKey:  apiKey(ctx),
 	}
 	if err := keyIn(m.IdempotencyKey); err != nil {
+		return nil, err
+	}
+	if spend.Priority, err = Priority("priority", m.Priority); err != nil {
 		return nil, err
 	}
 	if m.Llm != nil {
