@@ -29,6 +29,7 @@ var algorithms = map[string]Kind{
 	"fixed_window":   KindFixedWindow,
 	"sliding_window": KindSlidingCounter,
 	"sliding_log":    KindSlidingLog,
+	"leaky_queue":    KindLeakyQueue,
 }
 
 // Algorithms returns the words of the plan language for the kinds that state a rate,
@@ -37,6 +38,14 @@ func Algorithms() []string { return slices.Sorted(maps.Keys(algorithms)) }
 
 // KindOfAlgorithm returns the kind of one of the words of [Algorithms], 0 for any other.
 func KindOfAlgorithm(word string) Kind { return algorithms[word] }
+
+// BurstWord returns the word of the plan language for the limit's Burst.
+func (l Limit) BurstWord() string {
+	if l.Kind == KindLeakyQueue {
+		return "queue"
+	}
+	return "burst"
+}
 
 // Algorithm returns the word of a kind that states a rate, "" for the others.
 func (k Kind) Algorithm() string {
@@ -53,9 +62,6 @@ func (k Kind) HasRate() bool { return k.IsLevel() || k.IsWindow() }
 
 // IsLevel says that a limit of the kind states a rate and a capacity: see [Bucket].
 func (k Kind) IsLevel() bool { return k == KindBucket || k == KindGCRA || k == KindLeakyQueue }
-
-// HasBurst says that limits of the kind have a capacity beside their rate.
-func (k Kind) HasBurst() bool { return k == KindBucket || k == KindGCRA }
 
 // IsWindow says that a limit of the kind counts over a span of time: see [Window].
 func (k Kind) IsWindow() bool { return k >= KindFixedWindow && k <= KindSlidingLog }
@@ -131,8 +137,10 @@ type Limit struct {
 	Meter Meter
 	Kind  Kind
 
-	Rate  Rate   // kinds with a rate
-	Burst Amount // KindBucket, KindGCRA: capacity in units, 1 to MaxAmount; Rate.Amount unless stated
+	Rate Rate // kinds with a rate
+	// Burst is the capacity of KindBucket and KindGCRA, and how much may wait in a
+	// KindLeakyQueue: units, 1 to MaxAmount; Rate.Amount unless stated.
+	Burst Amount
 
 	FirstUse bool // KindFixedWindow: spans begin with the first call, not at multiples of Rate.Every
 

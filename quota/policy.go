@@ -185,7 +185,7 @@ func (l Limit) complete() Limit {
 	for i, rule := range l.Costs {
 		l.Costs[i].Match = cloneMatch(rule.Match)
 	}
-	if l.Kind.HasBurst() && l.Burst == 0 {
+	if l.Kind.IsLevel() && l.Burst == 0 {
 		l.Burst = l.Rate.Amount
 	}
 	if l.Mode == ModeEnforce {

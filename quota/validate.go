@@ -241,12 +241,15 @@ func (l Limit) validateRate(f *faults) {
 	}
 	if l.Burst != 0 {
 		if p := positiveProblem(l.Burst); p != "" {
-			f.add("burst", "%s; leave it out for the amount of the rate", p)
+			f.add(l.BurstWord(), "%s; leave it out for the amount of the rate", p)
 		} else if l.Kind.IsWindow() {
 			f.add("burst", "a window admits the amount of its rate and has no burst; leave it out, or write algorithm: token_bucket or gcra")
 		} else if l.Kind == KindGCRA && spanned && l.Rate.Amount > 0 && GCRA(l.Bucket()).Cost(l.Burst) == maxGCRAMicros {
 			f.add("burst", "it would take more than 142 years to refill, which gcra can't count; state less, or write algorithm: token_bucket")
 		}
+	}
+	if q := Queue(l.Bucket()); l.Kind == KindLeakyQueue && spanned && l.Rate.Amount > 0 && q.Capacity > 0 && GCRA(q).Cost(q.Capacity) > MaxQueue {
+		f.add("queue", "%d units take more than %v to go at that rate, and no call waits longer; let fewer wait, or raise the rate", int64(q.Capacity), time.Duration(MaxQueue)*time.Microsecond)
 	}
 	if l.Max != 0 {
 		f.add("max", "a limit with a rate has no max; state the capacity as burst")

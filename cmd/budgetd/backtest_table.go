@@ -41,6 +41,11 @@ func showBacktest(out io.Writer, r *backtest.Report) {
 		t.AppendRow([]any{p.Plan, count(p.Admitted.Requests), count(p.Refused.Requests), showShare(p.Refused, r.Offered), count(p.Refused.Tokens), showSaved(p.Refused, p), first, last})
 	}
 	t.Render()
+	for _, p := range r.Plans {
+		if p.Delayed > 0 {
+			fmt.Fprintf(out, "%s lets %s of the admitted wait, up to %s\n", p.Plan, count(p.Delayed), p.LongestDelay)
+		}
+	}
 	showRefusing(out, r)
 	for i, by := range r.Plans[0].Groups {
 		showGroups(out, r, i, by.By)
@@ -113,7 +118,7 @@ func showRule(l *backtest.SuggestedLimit, amount quota.Amount) string {
 	case limit.Kind.HasRate():
 		text := quota.FormatRate(limit.Meter, limit.Rate)
 		if limit.Burst != 0 {
-			text += ", burst " + quota.FormatAmount(limit.Meter, limit.Burst)
+			text += ", " + limit.BurstWord() + " " + quota.FormatAmount(limit.Meter, limit.Burst)
 		}
 		return text
 	case limit.Kind == quota.KindQuota:

@@ -19,9 +19,9 @@ type wordList struct {
 
 var (
 	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for"}
-	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), "tokens"}
+	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
-	poolWords   = wordList{append([]string{"meter", "rate", "burst", "max", "algorithm", "starts"}, commonWords...), ""}
+	poolWords   = wordList{append([]string{"meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), ""}
 )
 
 // elsewhere says where a word belongs that is known, but not in this place.
@@ -33,7 +33,7 @@ func elsewhere(words wordList, key string) string {
 			return "a pool with a quota is not supported by this version; state a rate or a max"
 		}
 		return "only a quota has it; state the limit under quotas, or a rate or a max"
-	case "rate", "burst", "max", "algorithm", "starts":
+	case "rate", "burst", "queue", "max", "algorithm", "starts":
 		if isQuota {
 			return "a quota has an amount and a period; state this limit under limits"
 		}
@@ -161,17 +161,11 @@ func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry,
 				r.fault(rate.token, rate.path, "%v", err)
 			}
 		}
-		if burst, stated := fields["burst"]; stated {
-			var ok bool
-			// The domain would take a stated 0 for unstated.
-			if limit.Burst, ok = r.amount(burst, limit.Meter); ok && limit.Burst == 0 {
-				r.fault(burst.token, burst.path, "0 is not between 1 and %d; leave it out for the amount of the rate", quota.MaxAmount)
-			}
-		}
+		r.capacity(limit, fields)
 	case hasMax:
 		limit.Kind = quota.KindSlots
 		limit.Max, _ = r.amount(most, limit.Meter)
-		for _, word := range []string{"burst", "algorithm", "starts"} {
+		for _, word := range []string{"burst", "queue", "algorithm", "starts"} {
 			if field, stated := fields[word]; stated {
 				r.fault(field.token, field.path, "only a rate has this; leave it out")
 			}
@@ -185,7 +179,7 @@ func (r *reader) limitRule(limit *quota.Limit, e entry, fields map[string]entry,
 func (r *reader) algorithm(limit *quota.Limit, fields map[string]entry) {
 	limit.Kind = quota.KindBucket
 	if field, stated := fields["algorithm"]; stated {
-		if word, ok := r.word(field, quota.Algorithms(), []string{"leaky_queue"}); ok {
+		if word, ok := r.word(field, quota.Algorithms(), nil); ok {
 			limit.Kind = quota.KindOfAlgorithm(word)
 		}
 	}
@@ -194,6 +188,24 @@ func (r *reader) algorithm(limit *quota.Limit, fields map[string]entry) {
 		limit.FirstUse = word == "first_use"
 		if word == "calendar" && limit.Kind != quota.KindFixedWindow {
 			r.fault(field.token, field.path, "only a fixed window begins by the calendar or with its first call; leave it out, or write algorithm: fixed_window")
+		}
+	}
+}
+
+// capacity reads how much a limit with a rate admits at once, or lets wait.
+func (r *reader) capacity(limit *quota.Limit, fields map[string]entry) {
+	own, other, advice := "burst", "queue", "only a leaky queue has this; write burst, or algorithm: leaky_queue"
+	if limit.Kind == quota.KindLeakyQueue {
+		own, other, advice = other, own, "a leaky queue has no burst: its calls start one after the other; write queue for how much may wait"
+	}
+	if field, stated := fields[other]; stated {
+		r.fault(field.token, field.path, "%s", advice)
+	}
+	if field, stated := fields[own]; stated {
+		var ok bool
+		// The domain would take a stated 0 for unstated.
+		if limit.Burst, ok = r.amount(field, limit.Meter); ok && limit.Burst == 0 {
+			r.fault(field.token, field.path, "0 is not between 1 and %d; leave it out for the amount of the rate", quota.MaxAmount)
 		}
 	}
 }

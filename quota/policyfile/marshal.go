@@ -138,7 +138,7 @@ func flowLimit(limit quota.Limit, named bool) string {
 	case limit.Kind.HasRate():
 		fields.add("rate", quota.FormatRate(limit.Meter, limit.Rate))
 		if limit.Burst != 0 {
-			fields.add("burst", quota.FormatAmount(limit.Meter, limit.Burst))
+			fields.add(limit.BurstWord(), quota.FormatAmount(limit.Meter, limit.Burst))
 		}
 		if limit.Kind != quota.KindBucket {
 			fields.add("algorithm", limit.Kind.Algorithm())

@@ -117,6 +117,7 @@ func TestFullFile(t *testing.T) {
 				{Name: "since-first", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}, FirstUse: true},
 				{Name: "sliding", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 1_000_000, Every: time.Minute}},
 				{Name: "exact", Meter: "requests", Kind: quota.KindSlidingLog, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}},
+				{Name: "steady", Meter: "requests", Kind: quota.KindLeakyQueue, Rate: quota.Rate{Amount: 2, Every: time.Second}, Burst: 30},
 				{Name: "plain", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}, KeepFor: map[quota.Priority]int{quota.PriorityDefault: 10, quota.PriorityCritical: 5}},
 				{Name: "spend", Meter: "cost", Kind: quota.KindQuota, Max: 500_000_000_000, Period: quota.PeriodMonth, WhenDown: quota.DownClosed},
 				{Name: "day-tokens", Meter: "tokens", Kind: quota.KindQuota, Max: 10_000_000, Period: quota.PeriodDay, OnExpiry: quota.ExpiryGiveBack},
@@ -429,7 +430,7 @@ func drawGrants(t *rapid.T, name *rapid.Generator[string]) []quota.Grant {
 func drawLimits(t *rapid.T, name *rapid.Generator[string]) []quota.Limit {
 	var limits, quotas []quota.Limit
 	for _, n := range rapid.SliceOfNDistinct(name, 0, 4, rapid.ID).Draw(t, "limits") {
-		limit := drawLimit(t, n, rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog}).Draw(t, "kind"))
+		limit := drawLimit(t, n, rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog, quota.KindLeakyQueue}).Draw(t, "kind"))
 		if limit.Kind == quota.KindQuota {
 			quotas = append(quotas, limit)
 		} else {
@@ -462,6 +463,9 @@ func drawLimit(t *rapid.T, name string, kind quota.Kind) quota.Limit {
 	case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 		l.Rate = quota.Rate{Amount: quota.Amount(rapid.Int64Range(1, quota.MaxLogUnits).Draw(t, "rate")), Every: time.Duration(rapid.Int64Range(1000, 86_400_000_000).Draw(t, "every")) * time.Microsecond}
 		l.FirstUse = l.Kind == quota.KindFixedWindow && rapid.Bool().Draw(t, "first use")
+	case quota.KindLeakyQueue:
+		l.Rate = quota.Rate{Amount: quota.Amount(rapid.Int64Range(1, 1000).Draw(t, "rate")), Every: time.Duration(rapid.Int64Range(1000, 1_000_000).Draw(t, "every")) * time.Microsecond}
+		l.Burst = quota.Amount(rapid.Int64Range(0, 3600).Draw(t, "queue"))
 	case quota.KindSlots:
 		l.Meter, l.Max = quota.MeterInFlight, amount.Draw(t, "max")
 	case quota.KindQuota:

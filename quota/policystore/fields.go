@@ -93,7 +93,7 @@ func limitFields(prefix string, l quota.Limit) []field {
 	case l.Kind.HasRate():
 		fields = append(fields, field{"rate", quota.FormatRate(l.Meter, l.Rate)})
 		if l.Burst != 0 {
-			fields = append(fields, field{"burst", amount(l.Burst)})
+			fields = append(fields, field{l.BurstWord(), amount(l.Burst)})
 		}
 		if l.Kind != quota.KindBucket {
 			fields = append(fields, field{"algorithm", l.Kind.Algorithm()})

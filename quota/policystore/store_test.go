@@ -601,7 +601,7 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 	limit := rapid.Custom(func(t *rapid.T) quota.Limit {
 		l := quota.Limit{
 			Meter:    rapid.SampledFrom([]quota.Meter{quota.MeterTokens, quota.MeterCost, "pages"}).Draw(t, "meter"),
-			Kind:     rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog}).Draw(t, "kind"),
+			Kind:     rapid.SampledFrom([]quota.Kind{quota.KindBucket, quota.KindSlots, quota.KindQuota, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog, quota.KindLeakyQueue}).Draw(t, "kind"),
 			Per:      rapid.SliceOfNDistinct(labels, 0, 3, rapid.ID).Draw(t, "per"),
 			Match:    match.Draw(t, "match"),
 			WhenDown: rapid.SampledFrom([]quota.DownRule{"", quota.DownClosed, quota.DownOpen}).Draw(t, "when_down"),
@@ -618,6 +618,9 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 			l.Rate = quota.Rate{Amount: quota.Amount(rapid.Int64Range(1, quota.MaxLogUnits).Draw(t, "rate")), Every: time.Duration(rapid.Int64Range(1000, 86_400_000_000).Draw(t, "every")) * time.Microsecond}
 			l.FirstUse = l.Kind == quota.KindFixedWindow && rapid.Bool().Draw(t, "first use")
+		case quota.KindLeakyQueue:
+			l.Rate = quota.Rate{Amount: quota.Amount(rapid.Int64Range(1, 1000).Draw(t, "rate")), Every: time.Duration(rapid.Int64Range(1000, 1_000_000).Draw(t, "every")) * time.Microsecond}
+			l.Burst = quota.Amount(rapid.Int64Range(0, 3600).Draw(t, "queue"))
 		case quota.KindSlots:
 			l.Meter, l.Max = quota.MeterInFlight, amount.Draw(t, "max")
 		case quota.KindQuota:

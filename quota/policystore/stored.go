@@ -117,6 +117,7 @@ var kindNames = map[quota.Kind]string{
 	quota.KindFixedWindow:    "fixed_window",
 	quota.KindSlidingCounter: "sliding_window",
 	quota.KindSlidingLog:     "sliding_log",
+	quota.KindLeakyQueue:     "leaky_queue",
 }
 
 func kindOf(name string) (quota.Kind, error) {

@@ -100,6 +100,9 @@ const (
 	LimitKind_LIMIT_KIND_SLIDING_WINDOW LimitKind = 6
 	// An amount in any span of a rate, call by call.
 	LimitKind_LIMIT_KIND_SLIDING_LOG LimitKind = 7
+	// A rate, and what may wait for it: calls that fit are given a start, one after the
+	// other.
+	LimitKind_LIMIT_KIND_LEAKY_QUEUE LimitKind = 8
 )
 
 // Enum value maps for LimitKind.
@@ -113,6 +116,7 @@ var (
 		5: "LIMIT_KIND_FIXED_WINDOW",
 		6: "LIMIT_KIND_SLIDING_WINDOW",
 		7: "LIMIT_KIND_SLIDING_LOG",
+		8: "LIMIT_KIND_LEAKY_QUEUE",
 	}
 	LimitKind_value = map[string]int32{
 		"LIMIT_KIND_UNSPECIFIED":    0,
@@ -123,6 +127,7 @@ var (
 		"LIMIT_KIND_FIXED_WINDOW":   5,
 		"LIMIT_KIND_SLIDING_WINDOW": 6,
 		"LIMIT_KIND_SLIDING_LOG":    7,
+		"LIMIT_KIND_LEAKY_QUEUE":    8,
 	}
 )
 
@@ -798,7 +803,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x16LIMIT_MODE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12LIMIT_MODE_ENFORCE\x10\x01\x12\x15\n" +
 	"\x11LIMIT_MODE_SHADOW\x10\x02\x12\x12\n" +
-	"\x0eLIMIT_MODE_OFF\x10\x03*\xd7\x01\n" +
+	"\x0eLIMIT_MODE_OFF\x10\x03*\xf3\x01\n" +
 	"\tLimitKind\x12\x1a\n" +
 	"\x16LIMIT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIMIT_KIND_BUCKET\x10\x01\x12\x14\n" +
@@ -807,7 +812,8 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x0fLIMIT_KIND_GCRA\x10\x04\x12\x1b\n" +
 	"\x17LIMIT_KIND_FIXED_WINDOW\x10\x05\x12\x1d\n" +
 	"\x19LIMIT_KIND_SLIDING_WINDOW\x10\x06\x12\x1a\n" +
-	"\x16LIMIT_KIND_SLIDING_LOG\x10\aB5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
+	"\x16LIMIT_KIND_SLIDING_LOG\x10\a\x12\x1a\n" +
+	"\x16LIMIT_KIND_LEAKY_QUEUE\x10\bB5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var (
 	file_budget_v1_quota_proto_rawDescOnce sync.Once

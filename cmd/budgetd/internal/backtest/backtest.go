@@ -54,6 +54,8 @@ type Outcome struct {
 	Priced       int64           `json:"priced"`  // calls whose cost is known
 	FirstRefused *time.Time      `json:"firstRefused,omitempty"`
 	LastRefused  *time.Time      `json:"lastRefused,omitempty"`
+	Delayed      int64           `json:"delayed"`                // admitted requests that a leaky queue lets wait
+	LongestDelay string          `json:"longestDelay,omitempty"` // of these, such as 4.5s
 	Limits       []LimitRefusals `json:"limits"`
 	Groups       []Grouping      `json:"groups"`
 	Timeline     []Slice         `json:"timeline"`
@@ -219,6 +221,9 @@ func (r *run) finish() {
 		}
 		if !t.first.IsZero() {
 			o.FirstRefused, o.LastRefused = &t.first, &t.last
+		}
+		if o.Delayed = t.delayed; o.Delayed > 0 {
+			o.LongestDelay = t.longest.String()
 		}
 		r.report.Plans = append(r.report.Plans, o)
 	}

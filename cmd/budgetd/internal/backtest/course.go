@@ -138,6 +138,10 @@ func (c *course) arrive(ctx context.Context, call *trace.Call) error {
 		}
 		c.opened++
 		own := *call // not the batch that it came in
+		if wait := d.Grant.StartAt.Sub(call.At); wait > 0 {
+			own.Ends = own.Ends.Add(wait)
+			c.tally.waits(wait)
+		}
 		heap.Push(&c.open, openCall{call: &own, reservation: d.Grant.Reservation, order: c.opened})
 	}
 	return c.tally.decided(call, tokens, cost, d.Refusal)

@@ -68,6 +68,8 @@ type tally struct {
 	groups                     []map[string]*Group
 	timeline                   timeline
 	first, last                time.Time // of the refusals
+	delayed                    int64     // admitted calls that start later than they come
+	longest                    time.Duration
 }
 
 func newTally(labels []string) *tally {
@@ -107,6 +109,12 @@ func (t *tally) decided(c *trace.Call, tokens int64, cost quota.NanoUSD, refusal
 		}
 	}
 	return nil
+}
+
+// waits adds an admitted call that starts so much later than it comes.
+func (t *tally) waits(wait time.Duration) {
+	t.delayed++
+	t.longest = max(t.longest, wait)
 }
 
 func (t *tally) group(i int, name string) *Group {

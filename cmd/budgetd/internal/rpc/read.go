@@ -52,6 +52,7 @@ var kindsOut = map[quota.Kind]budgetv1.LimitKind{
 	quota.KindFixedWindow:    budgetv1.LimitKind_LIMIT_KIND_FIXED_WINDOW,
 	quota.KindSlidingCounter: budgetv1.LimitKind_LIMIT_KIND_SLIDING_WINDOW,
 	quota.KindSlidingLog:     budgetv1.LimitKind_LIMIT_KIND_SLIDING_LOG,
+	quota.KindLeakyQueue:     budgetv1.LimitKind_LIMIT_KIND_LEAKY_QUEUE,
 }
 
 func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {

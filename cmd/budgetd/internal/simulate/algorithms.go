@@ -17,19 +17,18 @@ const (
 type algorithm struct {
 	name      string
 	hold      reservation.Hold
-	queued    bool    // a call that fits waits until the calls before it have flowed off
 	published float64 // most that are known to be admitted in a span
 }
 
 func algorithms() []algorithm {
 	of := func(kind quota.Kind) reservation.Hold { return rateOf(kind, algorithmLimit, algorithmSpan) }
 	return []algorithm{
-		{"token bucket", of(quota.KindBucket), false, 19},
-		{"GCRA", of(quota.KindGCRA), false, 19},
-		{"leaky queue", of(quota.KindBucket), true, 10},
-		{"fixed window", of(quota.KindFixedWindow), false, 20},
-		{"sliding log", of(quota.KindSlidingLog), false, 10},
-		{"sliding counter", of(quota.KindSlidingCounter), false, 19},
+		{"token bucket", of(quota.KindBucket), 19},
+		{"GCRA", of(quota.KindGCRA), 19},
+		{"leaky queue", of(quota.KindLeakyQueue), 10},
+		{"fixed window", of(quota.KindFixedWindow), 20},
+		{"sliding log", of(quota.KindSlidingLog), 10},
+		{"sliding counter", of(quota.KindSlidingCounter), 19},
 	}
 }
 
@@ -64,13 +63,8 @@ func (a algorithm) admissions(traffic []time.Duration) (begun []time.Duration, r
 			return err
 		case answer.Verdict == reservation.Refused:
 			refused++
-		case a.queued:
-			// The queue is a bucket whose level is the room that is left: it is empty
-			// when the bucket is full, and the last call in it begins one call earlier.
-			empty := answer.Levels[0].ResetsAt.Sub(began)
-			begun = append(begun, empty-time.Duration(a.hold.Bucket.PerMicros/int64(a.hold.Bucket.Refill))*time.Microsecond)
 		default:
-			begun = append(begun, c.elapsed())
+			begun = append(begun, answer.StartAt.Sub(began))
 		}
 		return nil
 	})

@@ -45,10 +45,15 @@ func (l *limiter) takeFor(scope string) (bool, error) {
 func (l *limiter) ask(scope string) (reservation.ReserveAnswer, error) {
 	hold := l.hold
 	hold.Scope, hold.Amount = scope, 1
-	answer, err := l.store.Reserve(context.Background(), reservation.ReserveRequest{
-		Account: account, ID: reservation.NewID(l.clock.now), Holds: []reservation.Hold{hold}, Retention: retention,
-		Settle: &reservation.Settlement{},
-	})
+	q := reservation.ReserveRequest{
+		Account: account, ID: reservation.NewID(l.clock.now), Retention: retention, Settle: &reservation.Settlement{},
+	}
+	if hold.Kind == quota.KindLeakyQueue {
+		// What is settled at once can't wait. The end of its lease leaves it counted.
+		hold.OnExpiry, q.Settle, q.Lease = quota.ExpiryCharge, nil, time.Minute
+	}
+	q.Holds = []reservation.Hold{hold}
+	answer, err := l.store.Reserve(context.Background(), q)
 	if err == nil && answer.Verdict != reservation.Granted && answer.Verdict != reservation.Refused {
 		err = fmt.Errorf("the engine answered a call at %s with verdict %d", l.clock.elapsed(), answer.Verdict)
 	}

@@ -37,9 +37,9 @@ func exampleGCRA(r *Report, t *Table) error {
 
 // exampleQueue: a leaky queue of five, one a second.
 func exampleQueue(r *Report, t *Table) error {
-	hold := rateOf(quota.KindBucket, 1, time.Second)
+	hold := rateOf(quota.KindLeakyQueue, 1, time.Second)
 	hold.Bucket.Capacity = 5
-	begun, refused, err := algorithm{hold: hold, queued: true}.admissions(burst(0, 8))
+	begun, refused, err := algorithm{hold: hold}.admissions(burst(0, 8))
 	if err != nil {
 		return err
 	}
