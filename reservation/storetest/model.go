@@ -130,7 +130,8 @@ func (m *Model) find(account string, id reservation.ID) *modelRecord {
 // record.
 func (m *Model) Forgettable(account string, id reservation.ID) bool {
 	r := m.find(account, id)
-	return r != nil && r.confirmed && m.now() >= r.expires+r.retention
+	return r != nil && r.confirmed && m.now() >= r.expires+r.retention &&
+		m.now()-id.Minted().UnixMicro() > reservation.MintSkew.Microseconds() // else the id could hold again
 }
 
 // Forget drops a record.

@@ -67,6 +67,8 @@ if not created and not confirmed then
 end
 flush(idle)
 local until_at = r[R_EXPIRES] + r[R_RETENTION]
+-- Not before the id is too old to be reserved again.
+if until_at <= minted + 5000000 then until_at = minted + 5000001 end
 if until_at > now then
   call('HSET', KEYS[4], id, write_record(r))
   live(KEYS[4], expire_ms(until_at) + CLOSING_SLACK_MS)
