@@ -30,8 +30,9 @@ type Ask struct {
 	// MaxWait is how long after now the reservation may start, 0 to
 	// concurrency.MaxWait: see [ReserveRequest]. Who may wait waits for all that is
 	// asked, so that MinOutputTokens and holds by forecast have no part in it. Nil or
-	// 0: it waits only where a limit is a leaky queue.
-	MaxWait *time.Duration `json:",omitempty"`
+	// 0: it waits only where a limit is a leaky queue. It is no part of the body that
+	// an idempotency key stands for: who repeats a call has less of it left.
+	MaxWait *time.Duration `json:"-"`
 
 	// Priority is how much of limits that keep a share the call may use.
 	Priority quota.Priority `json:",omitempty"`
@@ -115,8 +116,9 @@ type Decision struct {
 // Grant is a reservation that the caller may start on only while State is
 // StateHeld.
 type Grant struct {
-	Reservation  string    // the reservation id that Refund and Renew take; "" for a dry run
-	StartAt      time.Time // from when on the call may be made; zero when that is at once
+	Reservation  string        // the reservation id that Refund and Renew take; "" for a dry run
+	StartAt      time.Time     // from when on the call may be made; zero when that is at once
+	StartsIn     time.Duration // from the decision to StartAt, by the engine's clock; 0 when that has passed
 	ExpiresAt    time.Time
 	State        State
 	Late         bool // with StateSettled: the Refund came after the lease had ended

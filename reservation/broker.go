@@ -510,7 +510,7 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 	if w.token.Charge {
 		g.State, g.Charged, g.ExpiresAt = StateSettled, w.token.Asked, time.Time{}
 	} else if answer.StartAt.After(answer.Now) {
-		g.StartAt = answer.StartAt
+		g.StartAt, g.StartsIn = answer.StartAt, answer.StartAt.Sub(answer.Now)
 	}
 	if !w.dryRun {
 		g.Reservation = tokenText(w.raw)
@@ -565,6 +565,7 @@ func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
 	g := &Grant{
 		Reservation:  tokenText(raw),
 		StartAt:      answer.Record.StartAt,
+		StartsIn:     startsIn(answer.Record, answer.Now),
 		ExpiresAt:    answer.Record.ExpiresAt,
 		State:        answer.Record.State,
 		Late:         answer.Record.Late,
@@ -601,7 +602,7 @@ func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
 		b.registry.granted(w.token.ID, w.raw, w.key, w.body, record.ExpiresAt)
 		b.registry.starts(w.token.ID, record.StartAt)
 	}
-	return Decision{Grant: w.grant(ReserveAnswer{StartAt: record.StartAt, ExpiresAt: record.ExpiresAt})}, true
+	return Decision{Grant: w.grant(ReserveAnswer{Now: b.now(), StartAt: record.StartAt, ExpiresAt: record.ExpiresAt})}, true
 }
 
 // withoutEngine applies each limit's own rule when the engine (or the ledger,

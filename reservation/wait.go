@@ -26,6 +26,15 @@ func checkedWait(ask *Ask) (time.Duration, error) {
 	return wait.Truncate(time.Microsecond), nil
 }
 
+// startsIn is how long a recorded start is ahead at an instant of the engine's
+// clock; 0 when it has passed or there is none.
+func startsIn(record Record, now time.Time) time.Duration {
+	if record.StartAt.IsZero() {
+		return 0
+	}
+	return max(record.StartAt.Sub(now), 0)
+}
+
 // longestWait is how far ahead the start may be that the engine gives.
 func (w *work) longestWait() time.Duration {
 	longest := w.maxWait

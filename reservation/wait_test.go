@@ -30,9 +30,14 @@ accounts: {acme: {plan: pro}}
 	if wait <= 0 || wait > 10*time.Second || second.ExpiresAt.Sub(second.StartAt) != time.Minute {
 		t.Fatalf("the second call starts in %s, its lease ends at %s, want 10 s and a minute later", wait, second.ExpiresAt)
 	}
-	again := r.reserve(ask("k", time.Minute))
-	if !again.Replayed || !again.StartAt.Equal(second.StartAt) {
-		t.Errorf("the repeat starts at %s, want %s", again.StartAt, second.StartAt)
+	if second.StartsIn != wait {
+		t.Errorf("it is told to wait %s, want %s", second.StartsIn, wait)
+	}
+	for _, patience := range []time.Duration{time.Minute, 5 * time.Second, 0} { // a repeat has less of it left
+		again := r.reserve(ask("k", patience))
+		if !again.Replayed || !again.StartAt.Equal(second.StartAt) || again.StartsIn <= 0 || again.StartsIn > wait {
+			t.Errorf("the repeat that waits %s starts at %s, in %s; want %s", patience, again.StartAt, again.StartsIn, second.StartAt)
+		}
 	}
 	third, err := r.Reserve(t.Context(), ask("", time.Second))
 	if err != nil || third.Refusal == nil || third.Refusal.RetryAt.Before(second.StartAt) {

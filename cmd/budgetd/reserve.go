@@ -167,7 +167,7 @@ func showReservation(s streams, m *budgetv1.ReserveResponse) {
 		fmt.Fprintln(s.out, "would be granted (dry run, nothing is taken)")
 	}
 	if m.StartAt != nil {
-		fmt.Fprintf(s.out, "starts       %s (in %s): not before\n", showInstant(m.StartAt), time.Until(m.StartAt.AsTime()).Round(time.Millisecond))
+		fmt.Fprintf(s.out, "starts       %s (in %s): not before\n", showInstant(m.StartAt), m.StartsIn.AsDuration().Round(time.Millisecond))
 	}
 	if m.Degraded {
 		fmt.Fprintln(s.err, "degraded: the broker's store did not answer; the limits' own rules let the call through")

@@ -197,6 +197,8 @@ type ReserveRequest struct {
 	// now. Who may wait waits for all that is asked: min_output_tokens and holds by
 	// forecast have no part in it. Absent or 0: it waits only where a limit is a leaky
 	// queue, and no longer than that. With parent it is 0: such a call starts at once.
+	// It is no part of the request that an idempotency key stands for: a repeat may
+	// state what is left of it.
 	MaxWait *durationpb.Duration `protobuf:"bytes,8,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	// How much of limits that keep a share for higher priorities (keep_for) the
 	// call may use: "batch", "default", "interactive" or "critical", lowest first.
@@ -357,8 +359,12 @@ type ReserveResponse struct {
 	// in the order of holds. Nothing was taken of them. A replayed grant repeats
 	// them without remaining, retry_at, retryable and resets_at. Empty: none.
 	ShadowRefusals []*Refusal `protobuf:"bytes,12,rep,name=shadow_refusals,json=shadowRefusals,proto3" json:"shadow_refusals,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How long start_at was ahead when the broker had its decision, by the clock
+	// that start_at is of. Whoever waits so long from the answer on starts in time,
+	// whatever its own clock says. Absent: start_at is absent, or has passed.
+	StartsIn      *durationpb.Duration `protobuf:"bytes,13,opt,name=starts_in,json=startsIn,proto3" json:"starts_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReserveResponse) Reset() {
@@ -471,6 +477,13 @@ func (x *ReserveResponse) GetStartAt() *timestamppb.Timestamp {
 func (x *ReserveResponse) GetShadowRefusals() []*Refusal {
 	if x != nil {
 		return x.ShadowRefusals
+	}
+	return nil
+}
+
+func (x *ReserveResponse) GetStartsIn() *durationpb.Duration {
+	if x != nil {
+		return x.StartsIn
 	}
 	return nil
 }
@@ -1470,7 +1483,7 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fAmountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb9\x04\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf1\x04\n" +
 	"\x0fReserveResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x129\n" +
 	"\n" +
@@ -1485,7 +1498,8 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x10unlimited_meters\x18\n" +
 	" \x03(\tR\x0funlimitedMeters\x125\n" +
 	"\bstart_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\astartAt\x12;\n" +
-	"\x0fshadow_refusals\x18\f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\"\xf6\x01\n" +
+	"\x0fshadow_refusals\x18\f \x03(\v2\x12.budget.v1.RefusalR\x0eshadowRefusals\x126\n" +
+	"\tstarts_in\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstartsIn\"\xf6\x01\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -1668,41 +1682,42 @@ var file_budget_v1_reservation_proto_depIdxs = []int32{
 	29, // 8: budget.v1.ReserveResponse.estimate:type_name -> budget.v1.CallEstimate
 	28, // 9: budget.v1.ReserveResponse.start_at:type_name -> google.protobuf.Timestamp
 	30, // 10: budget.v1.ReserveResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	28, // 11: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
-	31, // 12: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
-	17, // 13: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
-	18, // 14: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
-	19, // 15: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
-	0,  // 16: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
-	4,  // 17: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
-	27, // 18: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	28, // 19: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 20: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
-	21, // 21: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
-	10, // 22: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
-	32, // 23: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
-	33, // 24: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
-	34, // 25: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
-	35, // 26: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
-	22, // 27: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
-	4,  // 28: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
-	30, // 29: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	0,  // 30: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
-	28, // 31: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
-	28, // 32: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 33: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
-	14, // 34: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
-	1,  // 35: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
-	30, // 36: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	23, // 37: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
-	24, // 38: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
-	25, // 39: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
-	28, // 40: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	27, // 11: budget.v1.ReserveResponse.starts_in:type_name -> google.protobuf.Duration
+	28, // 12: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
+	31, // 13: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
+	17, // 14: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
+	18, // 15: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
+	19, // 16: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
+	0,  // 17: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
+	4,  // 18: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
+	27, // 19: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	28, // 20: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 21: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
+	21, // 22: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
+	10, // 23: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
+	32, // 24: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
+	33, // 25: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
+	34, // 26: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
+	35, // 27: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
+	22, // 28: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
+	4,  // 29: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
+	30, // 30: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	0,  // 31: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
+	28, // 32: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
+	28, // 33: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 34: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
+	14, // 35: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
+	1,  // 36: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
+	30, // 37: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	23, // 38: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
+	24, // 39: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
+	25, // 40: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
+	28, // 41: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_reservation_proto_init() }

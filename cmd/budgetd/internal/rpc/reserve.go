@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/budgetd/budgetd/estimator"
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
@@ -68,6 +69,9 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 	}
 	if !grant.StartAt.IsZero() {
 		answer.StartAt = timeOut(grant.StartAt)
+	}
+	if grant.StartsIn > 0 {
+		answer.StartsIn = durationpb.New(grant.StartsIn)
 	}
 	if !m.DryRun {
 		answer.ExpiresAt = timeOut(grant.ExpiresAt)
