@@ -18,7 +18,8 @@ type Running struct {
 
 // Begin reserves and renews the lease in the background, at a third of its
 // length, until End is called, whatever becomes of ctx. It asks once: a refusal
-// is a *[RefusedError]. Whoever begins must End, on every path.
+// is a *[RefusedError]. As [Client.Reserve] it waits for a start that is ahead.
+// Whoever begins must End, on every path.
 func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
 	reservation, err := c.Reserve(ctx, request)
 	if err != nil {

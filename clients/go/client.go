@@ -116,6 +116,12 @@ type Request struct {
 	LLM     *budgetv1.LlmCall
 	Lease   time.Duration // 1 ms to 24 h; 0: [DefaultLease]
 
+	// MaxWait is how long the call may wait for its start, 0 to 1 h: where a limit
+	// over time does not cover it now, the broker books it ahead, in the order in which
+	// callers ask, and Reserve returns at its start. A deadline of the context bounds
+	// it too. 0: it waits only where a limit is a leaky queue.
+	MaxWait time.Duration
+
 	// Priority is how much of limits that keep a share (keep_for) the call may use:
 	// batch, default, interactive or critical. Empty: default.
 	Priority string
@@ -133,10 +139,14 @@ type Request struct {
 }
 
 func (r Request) message() *budgetv1.ReserveRequest {
-	return &budgetv1.ReserveRequest{
+	m := &budgetv1.ReserveRequest{
 		Account: r.Account, Labels: r.Labels, Amounts: r.Amounts, Llm: r.LLM,
 		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()), Priority: r.Priority,
 	}
+	if r.MaxWait != 0 {
+		m.MaxWait = durationpb.New(r.MaxWait)
+	}
+	return m
 }
 
 // readable says which text of the request no broker could read.
@@ -171,7 +181,8 @@ func (r Request) lease() time.Duration {
 
 // Reservation is what the broker granted.
 type Reservation struct {
-	ID        string // empty: no broker answered, and WhenDown let the call through
+	ID        string    // empty: no broker answered, and WhenDown let the call through
+	StartAt   time.Time // the start that it was given ahead, by the broker's clock; zero: it had none
 	ExpiresAt time.Time
 	Holds     []*budgetv1.Hold
 	Degraded  bool // no broker, or not its store, answered, and a rule for that let the call through
@@ -188,6 +199,8 @@ type Reservation struct {
 	// LimitHeaders are RateLimit and RateLimit-Policy of the limit of which the
 	// least share is left. Empty: none is known.
 	LimitHeaders http.Header
+
+	starts time.Time // by this process's clock; zero: it has started
 }
 
 func (c *Client) whenDown(request Request) WhenDown {

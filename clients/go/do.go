@@ -20,7 +20,9 @@ import (
 // When a limit refuses and waiting can help, Do waits as the refusal asks, plus
 // up to a tenth of jitter, and asks again; likewise, with growing waits, when
 // the broker does not answer. Both end with the context or after [WithMaxWait],
-// and Do returns the last error: a *[RefusedError] for a refusal.
+// and Do returns the last error: a *[RefusedError] for a refusal. A start that the
+// broker gave ahead, as by [Request.MaxWait], is waited for beside that, and call runs
+// from it on; when ctx ends before, Do gives it back and returns a *[NotStartedError].
 //
 // call's context ends with ctx. While it runs, the lease is renewed at a third
 // of its length. Do refunds on every way out:
@@ -38,8 +40,7 @@ import (
 func (c *Client) Do(ctx context.Context, request Request, call func(context.Context, *Reservation) (Usage, error)) error {
 	attempt := c.attempt(request, "do-")
 	reservation, err := attempt.reserveWaiting(ctx)
-	attempt.finish(reservation)
-	if err != nil {
+	if reservation, err = attempt.granted(ctx, reservation, err); err != nil {
 		return err
 	}
 	running := c.keep(ctx, reservation, request)

@@ -27,6 +27,7 @@ plans:
       - {name: tokens, meter: tokens, rate: 1/day, burst: 1000}
       - {name: slow, meter: in_flight, max: 1, match: {route: slow}}
       - {name: paced, meter: pages, rate: 1/s}
+      - {name: queue, meter: queued, rate: 10/h, algorithm: leaky_queue}
     quotas:
       - {name: seconds, meter: seconds, amount: 10, period: year}
 accounts:

@@ -18,7 +18,8 @@
 // [Client.Do] reserves before the function runs, renews the lease while it
 // runs, and refunds on every way out of it: return, error, panic and a
 // cancelled context. When a limit refuses, Do waits as long as the refusal says,
-// with some jitter, up to a bound; see [WithMaxWait].
+// with some jitter, up to a bound; see [WithMaxWait]. With [Request].MaxWait the broker
+// books a start ahead instead, in the order in which callers ask.
 //
 // When no broker answers, each call follows its [WhenDown]. A Refund that can't be
 // delivered is kept and tried again in the background; [Client.Close] delivers

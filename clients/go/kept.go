@@ -67,6 +67,7 @@ var (
 	errTooManyKept = errors.New("too many refunds wait already")
 	errTooLarge    = errors.New("the refunds that wait are too large, and this is the largest")
 	errKeptTooLong = errors.New("it was tried for long enough")
+	errTooManyRun  = errors.New("too many calls run in the background, or the client is closed")
 	errClosed      = errors.New("the client is closed")
 )
 
@@ -89,14 +90,17 @@ func (k *kept) keep(reservation string, usage Usage, failed error) bool {
 
 // keepReserve takes a Reserve that may hold something; what its key holds beside
 // the reservation except is given back. After its lease there is nothing to do.
+// Asked again it waits for nothing: what is not held needs no start.
 func (k *kept) keepReserve(request Request, except string) {
+	within := request.MaxWait + request.lease()
+	request.MaxWait = 0
 	text, err := proto.Marshal(request.message())
 	if err != nil {
 		return // then it was never sent
 	}
 	k.add(&keptCall{
 		usage: Unused(), reserve: text, except: except, forget: true, weight: callWeight + len(text),
-		giveUp: time.Now().Add(request.lease()),
+		giveUp: time.Now().Add(within),
 	})
 }
 

@@ -19,14 +19,30 @@ import (
 // *[RefusedError]. When none answers within the deadline the request's WhenDown
 // decides. Whoever reserves must Refund, on every path; [Client.Do] does it all.
 //
+// A reservation that was given a start ahead, by [Request.MaxWait] or a limit that
+// is a leaky queue, is returned when that has come: the call may be made at once. Its
+// lease runs from then.
+//
 // When ctx ends first, Reserve returns at once. What a broker may have taken by
 // then, or for an answer that was lost, is given back in the background, unless the
-// request has a Key: then whoever repeats it finds it.
+// request has a Key: then whoever repeats it finds it. While it waits for its start
+// that is a *[NotStartedError].
 func (c *Client) Reserve(ctx context.Context, request Request) (*Reservation, error) {
 	attempt := c.attempt(request, "reserve-")
 	reservation, err := attempt.reserve(ctx)
-	attempt.finish(reservation)
-	return reservation, err
+	return attempt.granted(ctx, reservation, err)
+}
+
+// granted ends an attempt: with its reservation once that has started.
+func (a *attempt) granted(ctx context.Context, reservation *Reservation, err error) (*Reservation, error) {
+	a.finish(reservation)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.untilStart(ctx, reservation); err != nil {
+		return nil, err
+	}
+	return reservation, nil
 }
 
 // attempt is one call's way to its reservation, by however many Reserves of one key.
@@ -59,11 +75,16 @@ func (a *attempt) reserve(ctx context.Context) (*Reservation, error) {
 	if bounded {
 		within = min(within, time.Until(deadline))
 	}
+	request := a.request
+	if bounded && request.MaxWait > 0 {
+		// A start after the caller's end would be booked for nothing.
+		request.MaxWait = min(request.MaxWait, max(time.Until(deadline), time.Microsecond))
+	}
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	answered := make(chan answer, 1)
 	go func() {
 		defer cancel()
-		answered <- a.client.askForOne(detached, a.request, within)
+		answered <- a.client.askForOne(detached, request, within)
 	}()
 	var got answer
 	select {
@@ -150,6 +171,14 @@ func (c *Client) askForOne(ctx context.Context, request Request, within time.Dur
 		ShadowRefusals: m.ShadowRefusals,
 		LimitHeaders:   limitHeadersOf(response.Header()),
 	}
+	if m.StartAt != nil {
+		got.reservation.StartAt = m.StartAt.AsTime()
+	}
+	if wait := m.StartsIn.AsDuration(); wait > 0 {
+		// From the answer on, which is later than the decision: by this clock, whose
+		// steps do not matter, and never too early.
+		got.reservation.starts = time.Now().Add(wait)
+	}
 	return got
 }
 
@@ -197,7 +226,7 @@ func (c *Client) deliverKept(ctx context.Context, call *keptCall) error {
 			return nil
 		}
 		call.reserve, call.reservation = nil, response.Msg.ReservationId
-		call.giveUp = time.Now().Add(message.Lease.AsDuration())
+		call.giveUp = time.Now().Add(response.Msg.StartsIn.AsDuration() + message.Lease.AsDuration())
 	}
 	_, err := c.Refund(ctx, call.reservation, call.usage)
 	return err

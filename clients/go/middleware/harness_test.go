@@ -22,6 +22,7 @@ plans:
     limits:
       - {name: default, meter: requests, rate: 2/s, burst: 10, per: [client]}
       - {name: slow, meter: in_flight, max: 1, match: {route: GET /slow}}
+      - {name: paced, meter: requests, rate: 1/s, match: {route: GET /paced}}
       - {name: pages, meter: pages, rate: 1/day, burst: 100}
 accounts:
   api: {plan: api}

@@ -77,7 +77,8 @@ func WithClientLabel(name string) Option {
 // the lease. One request of the key's only account unless given. The label of the
 // client is always the Middleware's; "route" is the pattern of http.ServeMux that
 // matched, unless it is stated here or there is none. An idempotency key is
-// taken as it is: leave it empty unless clients' own keys are checked.
+// taken as it is: leave it empty unless clients' own keys are checked. With a MaxWait
+// a call waits for its start before the handler is called.
 func WithRequest(request func(*http.Request) budget.Request) Option {
 	return func(o *options) { o.request = request }
 }

@@ -24,12 +24,15 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	var refused *budget.RefusedError
+	var early *budget.NotStartedError
 	switch code := connect.CodeOf(err); {
 	case errors.As(err, &refused):
 		maps.Copy(header, refused.LimitHeaders)
 		if wait := waitFor(refused, time.Now()); wait > 0 {
 			header.Set("Retry-After", strconv.FormatInt(wait, 10))
 		}
+	case errors.As(err, &early): // its start comes after its deadline
+		header.Set("Retry-After", strconv.FormatInt(pause.Seconds(early.In), 10))
 	case code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded:
 		header.Set("Retry-After", "1")
 	default:

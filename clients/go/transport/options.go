@@ -27,6 +27,7 @@ type options struct {
 	allowsLess    bool
 	lease         time.Duration
 	priority      string
+	maxWait       time.Duration
 	maxBody       int64
 	maxUnderWay   int64
 	settleWait    time.Duration
@@ -62,12 +63,21 @@ func WithPriority(priority string) Option {
 	return func(o *options) { o.priority = priority }
 }
 
+// WithMaxWait sets how long a call may wait for its start, 0 to 1 h: where a limit over
+// time does not cover it now, it is booked ahead and sent at the start that the broker
+// gives. The end of its context gives that back. 0 unless given: then a call waits only
+// where a limit is a leaky queue.
+func WithMaxWait(most time.Duration) Option {
+	return func(o *options) { o.maxWait = most }
+}
+
 // Caller says on whose budget a call is.
 type Caller struct {
 	Client   *budget.Client    // nil: that of [New]
 	Account  string            // empty: that of [WithAccount]
 	Labels   map[string]string // win over those of [WithLabels]
 	Priority string            // empty: that of [WithPriority]
+	MaxWait  *time.Duration    // nil: that of [WithMaxWait]
 }
 
 // WithCaller asks on whose budget each call is, by the request or its context.

@@ -149,6 +149,13 @@ func faultOf(err error) *Fault {
 	if errors.As(err, &refused) {
 		return refusalFault(refused)
 	}
+	var early *budget.NotStartedError
+	if errors.As(err, &early) { // its start comes after its deadline
+		return &Fault{
+			Kind: FaultRateLimited, RetryAfter: max(early.In, time.Second), Header: http.Header{"X-Budget-Reason": {"rate_limited"}},
+			Message: fmt.Sprintf("budget: the call may start in %v, after its own deadline", early.In.Round(time.Second)),
+		}
+	}
 	var rpc *connect.Error
 	if !errors.As(err, &rpc) {
 		return &Fault{Kind: FaultUnavailable, Message: noBroker}

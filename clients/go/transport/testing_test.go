@@ -36,7 +36,13 @@ plans:
   spent:
     quotas:
       - {name: yearly, meter: requests, amount: 1, period: year}
+  paced:
+    limits:
+      - {name: calls, meter: requests, rate: 1/s}
+      - {name: hourly, meter: requests, rate: 1/h, match: {route: hourly}}
+      - {name: slots, meter: in_flight, max: 10}
 accounts:
+  paced: {plan: paced}
   a: {plan: large}
   small: {plan: small}
   spent: {plan: spent}
@@ -61,7 +67,7 @@ type rig struct {
 
 func newRig(t testing.TB, provider http.HandlerFunc, options ...transport.Option) *rig {
 	t.Helper()
-	b, key := broker.StartWith(t, policy, []string{"a", "small", "spent"}, "--deadline", "2s")
+	b, key := broker.StartWith(t, policy, []string{"a", "small", "spent", "paced"}, "--deadline", "2s")
 	r := &rig{t: t, key: key, broker: b}
 	var err error
 	if r.client, err = budget.New(r.broker.URL, key); err != nil {

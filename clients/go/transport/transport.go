@@ -175,12 +175,15 @@ func (t *Transport) ask(request *http.Request, asked *asked) (*budget.Client, bu
 			return nil, budget.Request{}, err
 		}
 	}
-	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease, Priority: t.priority}
+	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease, Priority: t.priority, MaxWait: t.maxWait}
 	if who.Account != "" {
 		ask.Account = who.Account
 	}
 	if who.Priority != "" {
 		ask.Priority = who.Priority
+	}
+	if who.MaxWait != nil {
+		ask.MaxWait = *who.MaxWait
 	}
 	if len(who.Labels) > 0 {
 		ask.Labels = maps.Clone(t.labels)
