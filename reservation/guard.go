@@ -168,6 +168,15 @@ func (g *guarded) Push(ctx context.Context, account string, usage []CounterUsage
 	return err
 }
 
+func (g *guarded) Leave(ctx context.Context, r LeaveRequest) error {
+	_, err := guard(ctx, g, func(ctx context.Context) (struct{}, error) { return struct{}{}, g.store.Leave(ctx, r) })
+	return err
+}
+
+func (g *guarded) Watch(account string, slots Counter, wake func()) (stop func()) {
+	return g.store.Watch(account, slots, wake)
+}
+
 func (g *guarded) GiveBack(ctx context.Context, account string, holds []Hold) (GiveBackAnswer, error) {
 	return guard(ctx, g, func(ctx context.Context) (GiveBackAnswer, error) { return g.store.GiveBack(ctx, account, holds) })
 }

@@ -130,6 +130,15 @@ func (s *swappedStore) Push(ctx context.Context, account string, usage []reserva
 	return err
 }
 
+func (s *swappedStore) Leave(ctx context.Context, r reservation.LeaveRequest) error {
+	_, err := carried(s, func(e reservation.Store) (struct{}, error) { return struct{}{}, e.Leave(ctx, r) })
+	return err
+}
+
+func (s *swappedStore) Watch(account string, slots reservation.Counter, wake func()) (stop func()) {
+	return s.current().Watch(account, slots, wake)
+}
+
 func (s *swappedStore) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
 	return carried(s, func(e reservation.Store) (reservation.GiveBackAnswer, error) { return e.GiveBack(ctx, account, holds) })
 }

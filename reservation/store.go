@@ -76,6 +76,10 @@ type Store interface {
 	//     With Output or a Shadow hold the record's Token is what
 	//     Decided.AppendTo makes of the one given.
 	//
+	// With Line a caller that only slots refuse keeps a place in line at each counter
+	// that does: see Line. Its other places it loses, and all of them where anything
+	// else refuses it too.
+	//
 	// With Settle the reservation is made and settled in the same step (a
 	// Charge): no lease, no slots; the record waits for the ledger at once.
 	// With DryRun nothing is written, not even a ticket; the answer is what it
@@ -151,6 +155,17 @@ type Store interface {
 	// AuditRequest.
 	Audit(ctx context.Context, r AuditRequest) (AuditAnswer, error)
 
+	// Leave gives up a waiter's places in line. To leave without a place is no
+	// error.
+	Leave(ctx context.Context, r LeaveRequest) error
+
+	// Watch calls wake, from any goroutine, when a slot of the counter was freed, or
+	// a place in its line given up, while callers stand in line: by whatever broker.
+	// It is a hint and may be missed: a waiter asks again by itself too. What ends
+	// by time (a lease, a place) nobody tells. wake must not block, nor call the
+	// engine. stop ends it.
+	Watch(account string, slots Counter, wake func()) (stop func())
+
 	// Ping answers nil when the engine can serve now.
 	Ping(ctx context.Context) error
 
@@ -170,6 +185,7 @@ type ReserveRequest struct {
 	Token     []byte        // opaque; returned by a replay, with closings and by Lookup
 	Settle    *Settlement   // non-nil: a Charge
 	Output    *Output       // nil: the holds as they are
+	Line      *Line         // nil: the caller does not wait for slots
 	DryRun    bool
 
 	// Parent is the envelope that the reservation is made in; the zero ID: none.
@@ -235,6 +251,7 @@ const (
 type ReserveAnswer struct {
 	Verdict   ReserveVerdict
 	Now       time.Time
+	Place     int       // Refused, with Line: the caller's place in the longest of its lines, 1 the next; 0: it keeps none
 	StartAt   time.Time // Granted: Now, or later for one that waits
 	ExpiresAt time.Time // Granted: StartAt and the lease
 	Levels    []Level   // Granted (after taking) and Refused (as they are), in the order of the holds
@@ -250,7 +267,8 @@ type ReserveAnswer struct {
 type Reason uint8
 
 // The reasons. For slots the retry instant is the earliest lease end among the
-// holders; for a quota the end of its period.
+// holders or, where all are free for those who wait, the earliest end of a place;
+// for a quota the end of its period.
 const (
 	RateLimited        Reason = 1
 	ConcurrencyLimited Reason = 2

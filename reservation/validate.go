@@ -196,6 +196,11 @@ func (r *ReserveRequest) Validate() error {
 			return badRequest(fmt.Sprintf("holds[%d].risk", i), "the engine chooses it; state an output")
 		}
 	}
+	if r.Line != nil {
+		if err := r.Line.validate(r); err != nil {
+			return err
+		}
+	}
 	if err := checkRange("max_wait", r.MaxWait, 0, concurrency.MaxWait); err != nil {
 		return err
 	}

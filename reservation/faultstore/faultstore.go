@@ -188,6 +188,17 @@ func (s *Store) GiveBack(ctx context.Context, account string, holds []reservatio
 	return call(ctx, s, "giveback", func() (reservation.GiveBackAnswer, error) { return s.inner.GiveBack(ctx, account, holds) })
 }
 
+// Leave implements reservation.Store.
+func (s *Store) Leave(ctx context.Context, r reservation.LeaveRequest) error {
+	_, err := call(ctx, s, "leave", func() (struct{}, error) { return struct{}{}, s.inner.Leave(ctx, r) })
+	return err
+}
+
+// Watch implements reservation.Store.
+func (s *Store) Watch(account string, slots reservation.Counter, wake func()) (stop func()) {
+	return s.inner.Watch(account, slots, wake)
+}
+
 // Audit implements reservation.Store.
 func (s *Store) Audit(ctx context.Context, q reservation.AuditRequest) (reservation.AuditAnswer, error) {
 	return call(ctx, s, "audit", func() (reservation.AuditAnswer, error) { return s.inner.Audit(ctx, q) })

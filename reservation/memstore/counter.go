@@ -39,6 +39,7 @@ type counter struct {
 	arrival int64          // GCRA: theoretical arrival time; queue: when it is empty
 	counted *quota.Counted // windows; nil: nothing
 	slots   slotHeap
+	line    []waiting // slots: who waits for one, in order
 	quotaState
 }
 
@@ -149,7 +150,7 @@ func (c *counter) silentFrom(quotaIdle int64) int64 {
 		w := quota.Window{Kind: c.key.kind, Length: c.counted.Length, Calendar: c.counted.Calendar}
 		return max(w.EmptyAt(*c.counted), c.start)
 	case c.key.kind == quota.KindSlots && len(c.slots) == 0:
-		return 0
+		return c.placesEnd()
 	case c.key.kind == quota.KindQuota && c.held == 0 && c.unposted == 0:
 		return min(c.end, later(c.touched, quotaIdle))
 	}
@@ -166,6 +167,9 @@ type look struct {
 	arrival   int64         // GCRA, queue: as the counter's
 	counted   quota.Counted // windows: as of now
 	earliest  int64         // slots: first lease end; 0 for none
+	ahead     quota.Amount  // slots: callers that wait and come first
+	placeEnds int64         // slots: first end of a place in line; 0 for none
+	refused   bool          // slots: they are all taken, or for others
 	seeded    bool
 	fund      *hold // of the parent, where it pays; nil: the limit is asked
 }
@@ -258,7 +262,7 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now, until int64) r
 	case h.Kind.HasRate():
 		fits = fits || l.startFor(h, asked+h.Keep) <= until // two amounts of 53 bits
 	default:
-		fits = fits || asked <= l.remaining-h.Keep
+		fits = fits || asked <= l.room(now)-h.Keep
 	}
 	if q.Output != nil {
 		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(now)-l.keep(h), l.risk)
@@ -280,6 +284,9 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now, until int64) r
 	case h.Kind == quota.KindSlots:
 		r.Reason = reservation.ConcurrencyLimited
 		r.RetryAt = at(l.earliest)
+		if l.earliest == 0 {
+			r.RetryAt = at(l.placeEnds)
+		}
 	default:
 		r.Reason = reservation.QuotaExhausted
 		r.RetryAt = at(h.Period.End.UnixMicro())

@@ -152,6 +152,7 @@ func (h *hold) take(risk quota.Amount) {
 func (h *hold) drop() {
 	if h.slot >= 0 {
 		h.counter.slots.remove(h)
+		h.counter.wakeLine()
 	}
 	h.counter.held -= h.held
 	h.counter.unposted -= h.unposted

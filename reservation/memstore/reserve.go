@@ -73,6 +73,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		h := &q.Holds[i]
 		looks[i] = s.look(s.lookup(a, h), h, now)
 		looks[i].fundBy(parent, h, q.Spill.Has(i))
+		looks[i].standBehind(q, h, now)
 		unseeded = unseeded || h.Amount > 0 && !looks[i].seeded
 	}
 	if unseeded {
@@ -100,12 +101,14 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			q = &decided
 		}
 	}
-	until := startUntil(q, looks, now)
+	until, onlySlots := startUntil(q, looks, now), true
 	for i := range q.Holds {
 		if q.Holds[i].Kind == quota.KindSlots && q.Settle != nil || q.Holds[i].Shadow {
 			continue
 		}
 		refusal := looks[i].refusal(i, q, now, until)
+		looks[i].refused = refusal.Reason == reservation.ConcurrencyLimited
+		onlySlots = onlySlots && (refusal.Reason == 0 || looks[i].refused)
 		if refusal.Reason != 0 && (answer.Verdict != reservation.Refused || refusal.Stricter(answer.Refusal)) {
 			answer.Verdict, answer.Refusal = reservation.Refused, refusal
 		}
@@ -114,6 +117,9 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		answer.Decided = reservation.Decided{}
 		for i := range q.Holds {
 			answer.Levels = append(answer.Levels, looks[i].level(&q.Holds[i], now))
+		}
+		if q.Line != nil && !q.DryRun {
+			answer.Place = s.waitInLine(q, looks, onlySlots, now)
 		}
 		return nil
 	}
@@ -308,6 +314,9 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 	}
 	if parent != nil {
 		s.join(r, parent, taken)
+	}
+	if q.Line != nil {
+		s.leaveLines(a, q.Holds, q.Line.Waiter, true, now)
 	}
 	if q.Settle == nil {
 		s.move(r, isOpen, expires)

@@ -10,8 +10,9 @@ import (
 // space is an account or a pool: what its counters show and, for an account,
 // its reservations.
 type space struct {
-	name   string
-	isPool bool
+	name    string
+	isPool  bool
+	watches watches // the engine's
 
 	counters map[counterKey]*counter
 	records  map[reservation.ID]*record
@@ -34,7 +35,7 @@ const tidyBatch = 4
 func (s *Store) account(name string) *space {
 	a := s.accounts[name]
 	if a == nil {
-		a = &space{name: name, index: -1, counters: map[counterKey]*counter{}, records: map[reservation.ID]*record{}}
+		a = &space{name: name, watches: s.watches, index: -1, counters: map[counterKey]*counter{}, records: map[reservation.ID]*record{}}
 		s.accounts[name] = a
 	}
 	return a
@@ -43,7 +44,7 @@ func (s *Store) account(name string) *space {
 func (s *Store) pool(name string) *space {
 	p := s.pools[name]
 	if p == nil {
-		p = &space{name: name, isPool: true, index: -1, counters: map[counterKey]*counter{}}
+		p = &space{name: name, isPool: true, watches: s.watches, index: -1, counters: map[counterKey]*counter{}}
 		s.pools[name] = p
 	}
 	return p

@@ -42,6 +42,8 @@ type Store struct {
 	waiting     int
 	kept        int
 
+	watches watches
+
 	looks [reservation.MaxHolds]look // scratch of Reserve
 	free  []*record                  // records to be used again
 }
@@ -50,7 +52,7 @@ var _ reservation.Store = (*Store)(nil)
 
 // New makes an empty engine. It fails only when a metric cannot be registered.
 func New(config Config) (*Store, error) {
-	s := &Store{clock: config.Clock, quotaIdle: config.QuotaIdle.Microseconds()}
+	s := &Store{clock: config.Clock, quotaIdle: config.QuotaIdle.Microseconds(), watches: watches{}}
 	if s.quotaIdle <= 0 {
 		s.quotaIdle = time.Hour.Microseconds()
 	}

@@ -226,7 +226,7 @@ func (l *look) room(now int64) quota.Amount {
 	if l.fund != nil {
 		return l.fund.left()
 	}
-	return l.left(now)
+	return behind(l.left(now), l.ahead)
 }
 
 // keep is what it must leave there: of the parent nothing, which took it before.

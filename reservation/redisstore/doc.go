@@ -17,6 +17,8 @@
 //	                             that wait for the ledger, minus it
 //	{sXX}:z:<account>:<limit>    sorted set of a slot counter's holders by lease end
 //	{sXX}:b: q: z:<account>:<limit>:<scope>  counters of a scope
+//	<slot counter>::l and ::k    sorted sets: who waits for a slot, in order, and until
+//	                             when the place stands; both only while somebody waits
 //	{sXX}:k:<account>:<hash>     an idempotency key
 //	{sXX}:c:<account>:<minute>   hash: confirmed closings, by the minute of minting
 //	{sXX}:due                    sorted set: accounts by their earliest due instant
@@ -49,6 +51,9 @@
 // a classic single token bucket without them and 3.7 times with them.
 // Numbers are integers below 2^53 throughout; lua/arithmetic.lua says how
 // products beyond are divided exactly.
+//
+// A script that frees a slot for which somebody waits publishes the counter's key on
+// <prefix>freed (lua/line.lua); a broker listens while it holds a call.
 //
 // # Incarnations
 //

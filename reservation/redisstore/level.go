@@ -21,6 +21,9 @@ type counterState struct {
 	taken    quota.Amount // slots
 	earliest int64        // slots: earliest lease end, microseconds; 0: none
 
+	ahead     quota.Amount // slots, refused: callers in line that come first
+	placeEnds int64        // slots, refused: first end of a place in line, microseconds; 0: none
+
 	used, held, unposted quota.Amount // quota
 	version              int64        // quota
 	seeded               bool         // quota
@@ -95,6 +98,9 @@ func showAll(holds []reservation.Hold, states []counterState, now int64) []reser
 func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until int64) (refusal reservation.Refusal, fits bool) {
 	h := &r.Holds[i]
 	level := c.show(h, now)
+	if h.Kind == quota.KindSlots {
+		c.standBehind(&level)
+	}
 	if c.funded {
 		level.Remaining, c.risk = c.room, 0
 		r = withoutForecast(r, i)

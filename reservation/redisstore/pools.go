@@ -107,6 +107,7 @@ func (l *leg) pick(plan []quota.Amount) []quota.Amount {
 
 func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequest, mode reserveMode, legs []leg) (reservation.ReserveAnswer, error) {
 	var refusedLeg bool
+	place := 0 // in line for a slot of a pool
 	taken := 0 // legs that hold now
 	found := make([][]counterState, len(legs))
 	chosen := wholeChoice(r.Output)
@@ -139,7 +140,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 				}
 			}
 		case reservation.Refused:
-			refusedLeg = true
+			refusedLeg, place = true, max(place, answer.Place)
 		default: // Closed, Stale
 			s.voidLegs(ctx, r, legs[:taken])
 			return answer, nil
@@ -192,6 +193,14 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 			return reservation.ReserveAnswer{}, unavailable(errors.New("a pool changed while it was asked"))
 		}
 		answer.Refusal = refusal
+		answer.Place = max(answer.Place, place)
+		if place > 0 && !onlySlots(r, states, now) {
+			// Something else refuses, which a look at one pool did not show.
+			answer.Place = 0
+			if err := s.Leave(ctx, reservation.LeaveRequest{Account: r.Account, Holds: r.Holds, Waiter: r.Line.Waiter}); err != nil {
+				return reservation.ReserveAnswer{}, err
+			}
+		}
 	case r.Settle != nil && mode == commit:
 		actual := make([]quota.Amount, len(r.Holds))
 		for i, h := range r.Holds {
@@ -208,7 +217,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 
 // reserveLeg runs a pool's leg. Its record has neither key nor token.
 func (s *Store) reserveLeg(ctx context.Context, r *reservation.ReserveRequest, l *leg, mode reserveMode, most int64) (reservation.ReserveAnswer, []counterState, error) {
-	ask := &reservation.ReserveRequest{ID: r.ID, Holds: l.holds, Lease: r.Lease + poolMargin, Retention: r.Retention, Body: r.Body}
+	ask := &reservation.ReserveRequest{ID: r.ID, Holds: l.holds, Lease: r.Lease + poolMargin, Retention: r.Retention, Body: r.Body, Line: r.Line, DryRun: r.DryRun}
 	if r.Settle != nil {
 		ask.Lease = chargeLegLease + poolMargin
 		ask.Holds = slices.Clone(l.holds)

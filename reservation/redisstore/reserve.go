@@ -87,6 +87,7 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	a.set(r.Spill, len(r.Holds))
 	a.int(waitOf(r, c.atOnce))
 	a.bytes(packKeeps(r.Holds))
+	a.line(r.Line, r.DryRun)
 	return keys, a
 }
 
@@ -119,7 +120,14 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 			answer.Tickets = append(answer.Tickets, reservation.Ticket{Hold: int(out.int()), Ticket: out.int()})
 		}
 	case reservation.Refused:
+		answer.Place = int(out.int())
+		lines := out.lines()
 		states = out.levels(r.Holds)
+		for _, l := range lines {
+			if l.hold < len(states) {
+				states[l.hold].ahead, states[l.hold].placeEnds = l.ahead, l.placeEnds
+			}
+		}
 		if r.Parent != (reservation.ID{}) {
 			for i := range states {
 				states[i].room = quota.Amount(out.int())

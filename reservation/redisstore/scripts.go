@@ -29,16 +29,17 @@ const (
 	scriptPush
 	scriptAudit
 	scriptGiveBack
+	scriptLeave
 	scriptCount
 )
 
-var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push", "audit", "giveback"}
+var scriptNames = [scriptCount]string{"reserve", "refund", "renew", "confirm", "seed", "sweep", "lookup", "levels", "restore", "epoch", "open", "push", "audit", "giveback", "leave"}
 
 func (s script) String() string { return scriptNames[s] }
 
 // modules are the files that every script is made of, in order, after the
 // prelude. The layout's file is apart: a test composes another.
-var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "slots", "quota", "record", "tree", "reclaim"}
+var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "line", "slots", "quota", "record", "tree", "reclaim"}
 
 // hot names the files that take a script's usual case.
 var hot = map[script]string{scriptReserve: "reserve_hot", scriptRefund: "refund_hot"}

@@ -65,6 +65,8 @@ type Store struct {
 	metrics *metrics
 	epochs  epochs
 
+	watchers watchers
+
 	life context.Context // ends with Close
 	stop context.CancelFunc
 	work sync.WaitGroup

@@ -57,6 +57,7 @@ type world struct {
 	trees      bool // reservations are made in others
 	waits      bool // reservations wait for their start, and there are queues
 	keeps      bool // Reserves must leave something to higher priorities
+	lines      bool // callers wait for slots, of which most limits are
 }
 
 var worlds = map[string]world{
@@ -78,6 +79,11 @@ var worlds = map[string]world{
 	"Priorities":                {keeps: true},
 	"Priorities and algorithms": {keeps: true, algorithms: true, changing: true, pools: true},
 	"Priorities and all":        {keeps: true, algorithms: true, shadows: true, trees: true, changing: true, pools: true},
+	"Lines":                     {lines: true, changing: true, lossy: true},
+	"Lines of pools":            {lines: true, pools: true},
+	"Lines and priorities":      {lines: true, keeps: true},
+	"Lines and waits":           {lines: true, keeps: true, algorithms: true, waits: true, changing: true},
+	"Lines and trees":           {lines: true, shadows: true, trees: true, changing: true},
 	"Priorities and waits":      {keeps: true, algorithms: true, waits: true, changing: true, pools: true},
 }
 
@@ -131,6 +137,11 @@ func newHistoryLimits(w world) []reservation.Hold {
 			reservation.Hold{Counter: reservation.Counter{Limit: "log"}, Kind: quota.KindSlidingLog, Window: windowOf(historyWindows[2], quota.KindSlidingLog, false), OnExpiry: quota.ExpiryGiveBack},
 			reservation.Hold{Counter: reservation.Counter{Limit: "log", Scope: "user=7"}, Kind: quota.KindSlidingLog, Window: windowOf(historyWindows[1], quota.KindSlidingLog, false), OnExpiry: quota.ExpiryCharge},
 		)
+	}
+	if w.lines {
+		limits = slices.DeleteFunc(limits, func(h reservation.Hold) bool { return h.Kind == quota.KindBucket && h.Limit != "odd" })
+		limits = append(limits, reservation.Hold{Counter: reservation.Counter{Limit: "narrow"}, Kind: quota.KindSlots, Max: 1, OnExpiry: quota.ExpiryGiveBack})
+		limits = append(limits, reservation.Hold{Counter: reservation.Counter{Limit: "middle"}, Kind: quota.KindSlots, Max: 4, OnExpiry: quota.ExpiryGiveBack})
 	}
 	if w.waits {
 		limits = append(limits,
@@ -215,6 +226,9 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 	}
 	if w.changing {
 		actions["change"], actions["change more"] = h.changeLimit, h.changeLimit
+	}
+	if w.lines {
+		actions["leave"], actions["wait more"] = h.leaveAny, h.reserveAny
 	}
 	if w.shadows {
 		actions["shadow"], actions["shadow more"] = h.switchShadow, h.switchShadow
@@ -303,6 +317,7 @@ func (h *historyState) reserveAny(t *rapid.T) {
 	if h.world.waits {
 		h.wait(t, &q)
 	}
+	h.drawLine(t, &q)
 	h.made = append(h.made, q)
 	h.send(t, q)
 }

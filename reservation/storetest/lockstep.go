@@ -91,6 +91,7 @@ func (l *lockstep) Reserve(ctx context.Context, q reservation.ReserveRequest) (r
 		d.check(got.Refusal.Reason == want.Refusal.Reason, "reason", nameIn(reasonNames, got.Refusal.Reason), nameIn(reasonNames, want.Refusal.Reason))
 		d.check(got.Refusal.Remaining == want.Refusal.Remaining, "refused remaining", got.Refusal.Remaining, want.Refusal.Remaining)
 		d.instant("retry at", got.Refusal.RetryAt, want.Refusal.RetryAt)
+		d.check(got.Place == want.Place, "place in line", got.Place, want.Place)
 		d.levels(want.Now, q.Holds, got.Levels, want.Levels)
 	case reservation.Replayed:
 		var r *modelRecord

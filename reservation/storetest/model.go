@@ -30,6 +30,8 @@ type Model struct {
 	quotas      []*modelQuota
 	rates       []*modelRate
 	starts      []modelStart
+	line        []modelPlace                // who waits for slots
+	asking      *reservation.ReserveRequest // under way
 }
 
 var _ reservation.Store = (*Model)(nil)
@@ -106,7 +108,7 @@ type modelQuota struct {
 
 // LoseData forgets everything and begins another incarnation.
 func (m *Model) LoseData() {
-	m.records, m.buckets, m.quotas, m.rates, m.starts = nil, nil, nil, nil, nil
+	m.records, m.buckets, m.quotas, m.rates, m.starts, m.line = nil, nil, nil, nil, nil, nil
 	m.incarnation++
 }
 
@@ -393,6 +395,7 @@ func (m *Model) refusalBy(account string, i int, h reservation.Hold, until int64
 		return m.exhausted(i, h, m.funds[i])
 	}
 	l := m.level(account, h)
+	m.behindLine(account, h, &l)
 	refusal := reservation.Refusal{Hold: i, Asked: h.Amount, Remaining: l.Remaining}
 	limit, reason := h.Max, reservation.QuotaExhausted
 	switch {
@@ -598,7 +601,9 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	}
 	m.funds = m.envelope(parent, &q)
 	defer func() { m.funds = nil }()
-	decided, shadowing := false, q
+	m.asking = &q
+	defer func() { m.asking = nil }()
+	decided, shadowing, refusing := false, q, []reservation.Refusal(nil)
 	if q.Output != nil {
 		var holds []reservation.Hold
 		if holds, answer.Decided, decided = m.decide(&q); decided {
@@ -615,12 +620,18 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		if q.Output != nil && !decided {
 			refusal, fits = m.outputRefusal(&q, i)
 		}
+		if !fits {
+			refusing = append(refusing, refusal)
+		}
 		if !fits && (answer.Verdict != reservation.Refused || stricter(refusal, answer.Refusal)) {
 			answer.Verdict, answer.Refusal = reservation.Refused, refusal
 		}
 	}
 	if answer.Verdict == reservation.Refused {
 		answer.Levels = m.levels(q.Account, q.Holds)
+		if q.Line != nil && !q.DryRun {
+			answer.Place = m.wait(&q, refusing)
+		}
 		return answer, nil
 	}
 
@@ -632,7 +643,10 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 
 	before := *m
 	before.buckets, before.quotas, before.rates = m.cloneBuckets(), m.cloneQuotas(), m.cloneRates()
-	before.records, before.starts = slices.Clone(m.records), m.cloneStarts()
+	before.records, before.starts, before.line = slices.Clone(m.records), m.cloneStarts(), slices.Clone(m.line)
+	if q.Line != nil {
+		m.leave(q.Account, q.Holds, q.Line.Waiter)
+	}
 
 	r := &modelRecord{
 		account: q.Account, id: q.ID, key: q.Key, ask: q.Body, token: q.Token, retention: q.Retention.Microseconds(),

@@ -43,6 +43,7 @@ import (
 //	audit ACCOUNT [LIMIT...] [repair]
 //	sweep
 //	open ACCOUNT [most=N]                    walk through pages of N
+//	leave ID                                 gives up the places of its waiter
 //	lookup ID
 //	levels ACCOUNT LIMIT...
 //	lose                                     the engine loses its data
@@ -51,7 +52,7 @@ import (
 // HOLDS are LIMIT=AMOUNT or LIMIT (one slot), with a scope as LIMIT[user=7]=AMOUNT.
 // OPTIONS are lease=60s retention=10m key=K body=B minted=-1s (against now)
 // max_wait=5s dry parent=ID spill=LIMIT (taken from the limit where the parent has too
-// little left).
+// little left) line=WAITER:2s (who keeps a place, and how long).
 // ID may be a range, r1..r10: the step is repeated.
 //
 // Expected are a verdict, flags and NAME=VALUE, all of which must hold:
@@ -60,7 +61,7 @@ import (
 //	          parent_ended parent_full
 //	          missed= (shadow limits, in order, joined by commas) and of the first of them
 //	          missed.REASON missed.asked= missed.retry=
-//	          start= expires= retry= reason (a flag: rate_limited ...) limit= remaining=
+//	          start= expires= retry= place= reason (a flag: rate_limited ...) limit= remaining=
 //	          reclaimed= LIMIT.remaining= LIMIT.resets= LIMIT.used= LIMIT.held=
 //	          LIMIT.unposted= LIMIT.ticket= (which of those given); replayed: as lookup
 //	refund    settled same conflict unknown forgotten ended; as lookup, levels
@@ -115,7 +116,7 @@ var verbs = map[string]struct {
 	options []string
 }{
 	"mint":      {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "parent", "keep"}},
-	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "dry", "parent", "spill", "keep"}},
+	"reserve":   {true, []string{"lease", "retention", "key", "body", "minted", "token", "max_wait", "dry", "parent", "spill", "keep", "line"}},
 	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry", "keep"}},
 	"refund":    {true, []string{"body", "orphan", "held"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},
@@ -125,6 +126,7 @@ var verbs = map[string]struct {
 	"seed":      {false, []string{"used", "ver", "ticket"}},
 	"push":      {false, []string{"used", "ver"}},
 	"giveback":  {false, nil},
+	"leave":     {true, nil},
 	"open":      {false, []string{"most"}},
 	"drift":     {false, []string{"held", "unposted"}},
 	"audit":     {false, []string{"repair"}},

@@ -165,6 +165,8 @@ func (p *player) play(st step, id string) error {
 		err = p.push(ctx, st)
 	case "giveback":
 		err = p.giveBack(ctx, st, got)
+	case "leave":
+		err = p.leave(ctx, id)
 	case "open":
 		err = p.open(ctx, st, got)
 	case "seed":
@@ -408,6 +410,9 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 	if err := p.setParent(made, st); err != nil {
 		return err
 	}
+	if err := made.wait(st); err != nil {
+		return err
+	}
 	if st.verb == "mint" {
 		return nil
 	}
@@ -437,6 +442,7 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 		got[nameIn(reasonNames, answer.Refusal.Reason)] = true
 		got["limit"], got["remaining"] = made.names[answer.Refusal.Hold], answer.Refusal.Remaining
 		got.span("retry", answer.Refusal.RetryAt, now)
+		got["place"] = answer.Place
 	case reservation.Replayed:
 		// The record is of the first who asked with the key.
 		got.record(made.names, answer.Record, now)

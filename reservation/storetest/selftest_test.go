@@ -186,6 +186,16 @@ func (f *faulty) Push(ctx context.Context, account string, usage []reservation.C
 	return f.Model.Push(ctx, account, usage)
 }
 
+func (f *faulty) Leave(ctx context.Context, r reservation.LeaveRequest) error {
+	if err := errors.Join(r.Validate(), ctx.Err()); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.after()
+	return f.Model.Leave(ctx, r)
+}
+
 func (f *faulty) GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error) {
 	if err := errors.Join(reservation.ValidateGiveBack(account, holds), ctx.Err()); err != nil {
 		return reservation.GiveBackAnswer{}, err

@@ -161,6 +161,17 @@ func (w wire) GiveBack(ctx context.Context, account string, holds []reservation.
 	})
 }
 
+func (w wire) Leave(ctx context.Context, r reservation.LeaveRequest) error {
+	_, err := deliver(w.network, w.engineFate(), func(s reservation.Store) (struct{}, error) {
+		return struct{}{}, s.Leave(context.WithoutCancel(ctx), r)
+	})
+	return err
+}
+
+func (w wire) Watch(account string, slots reservation.Counter, wake func()) (stop func()) {
+	return w.store().Watch(account, slots, wake)
+}
+
 func (w wire) Open(ctx context.Context, account, cursor string, most int) (reservation.OpenPage, error) {
 	return w.store().Open(ctx, account, cursor, most)
 }

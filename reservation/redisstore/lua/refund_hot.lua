@@ -102,6 +102,10 @@ repeat
       local taken, earliest = call('ZCOUNT', ref, now + 1, '+inf'), 0
       local mine = amount > 0
       if mine then
+        if call('EXISTS', ref .. '::l') == 1 then -- somebody is to be told
+          usual = false
+          break
+        end
         slots = slots or {}
         slots[#slots + 1] = ref
         taken = taken - 1

@@ -8,7 +8,8 @@
 --     for a Charge, its body, its outcome, plan, output or '', shadows or '',
 --     parent or '', for each hold 1 if it spills: the limit is asked where the
 --     parent has too little, how long it may wait us: 0 not at all, -1 for the plan's
---     queues, what must be left of each hold's counter: a packed list, or ''
+--     queues, what must be left of each hold's counter: a packed list, or '', waiter in
+--     line or '', how long its place stands us: 0 where it neither gets one nor loses it
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
 --     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
 --     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
@@ -23,10 +24,11 @@
 --   2 replayed  record
 --   3 key reused   4 closed   5 stale
 --   6 unseeded  hold (from 0), ticket, ...
---   7 refused   levels; with a parent also, for each hold, what it has left of
+--   7 refused   place in line or 0; hold (from 0), callers ahead in its line, first
+--               end of a place, ... for the holds with a line; levels; with a parent also, for each hold, what it has left of
 --               it, -1 where the limit is asked
 --   8 the parent is not open   9 its tree takes no child more
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait, keeps = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait, keeps, waiter, stands = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 keeps = keeps ~= '' and unpack_msg(keeps)
@@ -149,8 +151,13 @@ for j = 1, #plan, STRIDE do
       n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
-      if asked > 0 and charge == 0 and taken + 1 > plan[j + 5] - keep then short = true end
-      rooms[h] = plan[j + 5] - taken - keep
+      rooms[h] = plan[j + 5] - taken
+      if charge == 0 and not watches and not funds[h] then rooms[h] = Line.room(h, ref, rooms[h], waiter, keep) end
+      rooms[h] = rooms[h] - keep
+      if asked > 0 and charge == 0 and rooms[h] < 1 then
+        short = true
+        if not watches and plan[j + 5] - keep >= 1 then Line.refusing[h] = true end
+      end
       out[n + 1], out[n + 2] = taken, earliest
       n = n + 2
     elseif kind == KIND_GCRA then
@@ -225,7 +232,12 @@ for j = 1, #plan, STRIDE do
       if watches then watched[h] = first elseif first > latest then latest = first end
     end
     if short then
-      if watches then missed[h] = true else refused = true end
+      if watches then
+        missed[h] = true
+      else
+        refused = true
+        if not Line.refusing[h] then Line.others = true end
+      end
     end
     if funds[h] then
       rooms[h] = kind == KIND_SLOTS and 1 or envelope_plan[funds[h] + 3]
@@ -240,7 +252,7 @@ end
 local start = latest > queued and latest or queued
 local until_at = now
 if max_wait > 0 then until_at = now + max_wait elseif max_wait < 0 then until_at = queued end
-if start > until_at then refused = true end
+if start > until_at then refused, Line.others = true, true end
 if chooses then start = now end -- what is chosen does not wait
 for i, first in pairs(watched) do
   if first > start then missed[i] = true end
@@ -331,7 +343,8 @@ if refused then
   if envelope then
     for i = 1, h do out[n + i] = funds[i] and rooms[i] or -1 end
   end
-  return answer(7, now, reclaimed, n, unpack_all(out))
+  local place = stands > 0 and Line.wait(plan, waiter, stands, keeps) or 0
+  return answer(7, now, reclaimed, place, Line.seen, n, unpack_all(out))
 end
 
 -- 6. take all, what has a rate at the start
@@ -343,6 +356,7 @@ if envelope and envelope[R_EXPIRES] < ends then
   retention = retention + ends - envelope[R_EXPIRES]
   ends = envelope[R_EXPIRES]
 end
+if stands > 0 then Line.quit(plan, waiter, commit) end
 h = 0
 for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]

@@ -5,8 +5,8 @@
 -- more a call: see the package's documentation for what it gains. Layout 1 only.
 local A, D, I = KEYS[1], KEYS[2], KEYS[3]
 repeat
-  local clock, name, id, minted, span, retention, ask, token, mode, _, _, charge, _, _, plan_raw, output_raw, shadow_raw, parent, _, _, keeps = unpack_msg(ARGV[1])
-  if mode ~= 0 or charge ~= 0 or output_raw ~= '' or shadow_raw ~= '' or parent ~= '' or keeps ~= '' or KEYS[5] ~= A then break end
+  local clock, name, id, minted, span, retention, ask, token, mode, _, _, charge, _, _, plan_raw, output_raw, shadow_raw, parent, _, _, keeps, waiter = unpack_msg(ARGV[1])
+  if mode ~= 0 or charge ~= 0 or output_raw ~= '' or shadow_raw ~= '' or parent ~= '' or keeps ~= '' or waiter ~= '' or KEYS[5] ~= A then break end
   local now
   if clock > 0 then
     now = clock
@@ -100,7 +100,8 @@ repeat
         earliest = tonumber(call('ZRANGEBYSCORE', ref, now + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
       end
       if amount > 0 then
-        if taken + 1 > plan[j + 5] then
+        -- Those who wait in line come first.
+        if taken + 1 > plan[j + 5] or call('EXISTS', ref .. '::l') == 1 then
           fits = false
           break
         end

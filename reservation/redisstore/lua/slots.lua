@@ -17,5 +17,8 @@ local function free_slot(key, id)
 end
 
 local function flush_slots()
-  for i = 1, #frees, 2 do call('ZREM', frees[i], frees[i + 1]) end
+  for i = 1, #frees, 2 do
+    call('ZREM', frees[i], frees[i + 1])
+    Line.wake(frees[i])
+  end
 end
