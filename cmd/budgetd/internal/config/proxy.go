@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/budgetd/budgetd/concurrency"
 )
 
 // Proxy is what "budgetd proxy" runs with. [LoadProxy] makes and validates it.
@@ -35,8 +37,10 @@ type Proxy struct {
 	Upstreams    map[string]*url.URL // by the provider's name
 	ProviderKeys map[string]Secret   // likewise
 
-	MaxRequestBytes  int // bytes
-	MaxInFlight      int // calls
+	MaxRequestBytes  int           // bytes
+	MaxInFlight      int           // calls
+	MaxWait          time.Duration // of calls for their start, unless they state it
+	MaxWaitStated    time.Duration // the longest that they may state
 	UploadTimeout    time.Duration
 	FirstByteTimeout time.Duration
 
@@ -249,6 +253,22 @@ var proxySettings = []SettingOf[Proxy]{
 		standard: fixed("4096"),
 		set:      number(func(c *Proxy) *int { return &c.MaxInFlight }, minMaxInFlight, maxMaxInFlight),
 		get:      func(c *Proxy) string { return strconv.Itoa(c.MaxInFlight) },
+	},
+	{
+		Name: "max_wait", Type: "duration", Bound: "0s to 1h",
+		Usage:    "longest `time` that a call waits for its start",
+		Doc:      "How long a call may wait where a limit over time does not cover it now: it is booked ahead, in the order in which calls come to all proxies and brokers, and sent on at its start. A caller that hangs up before gives that back. The header X-Budget-Max-Wait of a call stands before this. With 0s a call waits only where a limit is a leaky queue, and is else refused with 429.",
+		standard: fixed("0s"),
+		set:      duration(func(c *Proxy) *time.Duration { return &c.MaxWait }, 0, concurrency.MaxWait),
+		get:      func(c *Proxy) string { return shortDuration(c.MaxWait) },
+	},
+	{
+		Name: "max_wait_stated", Type: "duration", Bound: "0s to 1h",
+		Usage:    "longest `time` that a call may state in X-Budget-Max-Wait",
+		Doc:      "The longest wait that a call may state in the header X-Budget-Max-Wait. A call that states more is refused with 400. One that waits counts for max_in_flight, and keeps its body in memory.",
+		standard: fixed("1m"),
+		set:      duration(func(c *Proxy) *time.Duration { return &c.MaxWaitStated }, 0, concurrency.MaxWait),
+		get:      func(c *Proxy) string { return shortDuration(c.MaxWaitStated) },
 	},
 	{
 		Name: "upload_timeout", Type: "duration", Bound: "1s to 1h",

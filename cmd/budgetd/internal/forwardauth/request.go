@@ -110,6 +110,8 @@ func (r *request) headers(header http.Header, query url.Values) error {
 			if r.spend.Priority, err = rpc.Priority(name, value); err != nil {
 				return err
 			}
+		case name == "X-Budget-Max-Wait":
+			return rpc.Invalid(name, "is stated, and a Charge never waits", "no such header; calls that wait are for Reserve, the Go client and the proxy")
 		case kind == "Label" && of != "":
 			if _, stated := r.spend.Labels[of]; !stated {
 				r.spend.Labels[of] = rpc.LabelValue(of, value)

@@ -38,6 +38,10 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
+	wait, err := p.maxWaitOf(r.Header)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
 	if to.free && !p.config.ProviderKeys[to.provider].IsSet() {
 		return c, nil
 	}
@@ -49,7 +53,7 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	case err != nil:
 		return nil, unavailable()
 	}
-	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels, Priority: r.Header.Get(headerBudgetPriority)}
+	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels, Priority: r.Header.Get(headerBudgetPriority), MaxWait: wait}
 	return c, nil
 }
 

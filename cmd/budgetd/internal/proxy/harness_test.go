@@ -39,6 +39,8 @@ plans:
     limits:
       - {name: tokens, meter: tokens, rate: 1/day, burst: 1000000}
       - {name: slots, meter: in_flight, max: 1000}
+      - {name: paced, meter: requests, rate: 1/s, match: {route: paced}}
+      - {name: hourly, meter: requests, rate: 1/h, match: {route: hourly}}
 accounts: {demo: {plan: demo}}
 `
 	budgetKey   = "demo"

@@ -24,6 +24,7 @@ const (
 	entryAccount = "account" // with Naming entry
 
 	entryPriority = "x-budget-priority" // as quota.ParsePriority
+	entryMaxWait  = "x-budget-max-wait" // refused
 	entryMeter    = "meter"
 	entryUsed     = "already_used"
 	entryKey      = "idempotency_key"
@@ -101,6 +102,9 @@ func readDescriptor(at string, request *rlsv3.RateLimitRequest, from *ratelimitv
 			return d, err
 		}
 		delete(stated, entryPriority)
+	}
+	if _, ok := stated[entryMaxWait]; ok {
+		return d, rpc.Invalid(at+".entries", entryMaxWait+" is stated, and a Charge never waits", "no such entry; calls that wait are for Reserve, the Go client and the proxy")
 	}
 	used := false
 	if text, ok := stated[entryUsed]; ok {
