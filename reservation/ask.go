@@ -170,6 +170,7 @@ type RefusedLimit struct {
 	Max       quota.Amount  // capacity, slots or quota
 	Window    time.Duration // bucket: time from empty to full, rounded up to the second; quota: length of the period; slots: 0
 	RetryAt   time.Time     // zero: waiting does not help
+	Spread    time.Duration // by how much RetryAt is later than the limit allows: see Config.RetryJitter
 	ResetsAt  time.Time     // as Level.ResetsAt
 	Now       time.Time     // the engine's clock, from which RetryAt was computed
 

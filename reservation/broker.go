@@ -107,6 +107,10 @@ type Config struct {
 	// caller, what the engine decides then depends on the calls alone, and not on
 	// when a confirmation arrives. For a run on a virtual clock.
 	ConfirmInCall bool
+	// RetryJitter has callers that a window or a quota refused come back later than
+	// it allows, each by another time: up to this many percent of the window, 30 s at
+	// most. 0: all are told the same instant.
+	RetryJitter int
 	// Now is the local clock, used to mint ids; the engine's clock corrects
 	// it. time.Now unless set.
 	Now func() time.Time
@@ -441,7 +445,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			b.metrics.shadowRefused(g.Shadow, w.dryRun)
 			return Decision{Grant: g}, nil
 		case Refused:
-			return Decision{Refusal: w.refusal(answer, answer.Refusal)}, nil
+			return w.refused(b, answer), nil
 		case Replayed:
 			return b.replay(w, answer)
 		case KeyReused:
@@ -516,6 +520,13 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 		g.Reservation = tokenText(w.raw)
 	}
 	return g
+}
+
+// refused is the decision of an answer that refuses.
+func (w *work) refused(b *Broker, answer ReserveAnswer) Decision {
+	limit := w.refusal(answer, answer.Refusal)
+	limit.spread(b.config.RetryJitter, w.token.ID)
+	return Decision{Refusal: limit}
 }
 
 // heldPace is how long callers wait for what open reservations hold of a quota:

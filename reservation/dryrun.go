@@ -66,7 +66,7 @@ func (b *Broker) dryRunUnseeded(ctx context.Context, w *work, request ReserveReq
 		}
 	}
 	if answer.Verdict == Refused {
-		return Decision{Refusal: w.refusal(answer, answer.Refusal)}, nil
+		return w.refused(b, answer), nil
 	}
 	return Decision{Grant: w.grant(answer)}, nil
 }

@@ -123,7 +123,9 @@ type Refusal struct {
 	LimitAmount int64 `protobuf:"varint,8,opt,name=limit_amount,json=limitAmount,proto3" json:"limit_amount,omitempty"`
 	// The earliest instant at which the same call may pass, if nobody else asks
 	// before: when the bucket has refilled, the earliest lease in a slot ends,
-	// or the quota's period ends. With REFUSAL_REASON_QUOTA_HELD nobody knows when
+	// or the quota's period ends. Of a window and of a quota it is a little later, for
+	// each caller by another time, so that they do not all come at once (setting
+	// retry_jitter). With REFUSAL_REASON_QUOTA_HELD nobody knows when
 	// open calls end: it is how long to wait before asking again. Absent: waiting
 	// can't help, or not for as long as a caller should wait (see retryable).
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`

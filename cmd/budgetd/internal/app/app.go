@@ -211,6 +211,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		Retention:      c.Retention,
 		Registered:     a.registered(),
 		AuditRate:      float64(orNone(c.AuditRate)),
+		RetryJitter:    c.RetryJitter,
 		Now:            options.Clock,
 		Registerer:     a.registry,
 		Logger:         a.log,

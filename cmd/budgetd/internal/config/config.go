@@ -44,6 +44,7 @@ type Config struct {
 	MaxRequestBytes int           // bytes
 	QuotaStatus     int           // HTTP status of a quota that is used up: 429 or 403
 	MaxRetryAfter   time.Duration // that callers are told to wait for a quota
+	RetryJitter     int           // percent of a window by which those it refused are spread
 
 	RateLimitAccount string // what names the account in Envoy's calls: "domain", "entry", "key"
 

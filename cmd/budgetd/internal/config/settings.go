@@ -330,6 +330,14 @@ var settings = []Setting{
 		get:      func(c *Config) string { return shortDuration(c.MaxRetryAfter) },
 	},
 	{
+		Name: "retry_jitter", Type: "number", Bound: "0 to 100",
+		Usage:    "`percent` of a window by which callers that it refused are spread",
+		Doc:      "Callers that a window or a used up quota refused are told to come back when it allows and a little later, each by another time, so that they do not all come at once: up to this many percent of the window, 30 s at most, and never earlier. It is in retryAt, Retry-After and the text of the refusal; RateLimit and resetsAt tell when the limit itself resets. Buckets and slots give their capacity back little by little, and are told as they are. 0: everybody is told the same instant.",
+		standard: fixed("10"),
+		set:      number(func(c *Config) *int { return &c.RetryJitter }, 0, 100),
+		get:      func(c *Config) string { return strconv.Itoa(c.RetryJitter) },
+	},
+	{
 		Name: "ratelimit_account", Type: "choice", Bound: "domain, entry or key",
 		Usage:    "what names the account in Envoy's rate limit calls: domain, entry or key",
 		Doc:      "What names the account in calls of Envoy's rate limit protocol: the domain; the descriptor entry \"account\", which then every descriptor has; or the API key, which then is for one account only. With entry and key the domain is the label domain. See gateways.md.",

@@ -25,7 +25,8 @@
 // ends: rounded up, left out when nothing is to come back. q and r are cut at
 // 999,999,999,999,999, the largest integer of RFC 8941. Retry-After, on a
 // refusal that waiting helps, is when the same call may pass: whole seconds,
-// rounded up, at least 1. For a quota it is at most MaxRetryAfter: when the
+// rounded up, at least 1. Of a window or a quota it is a little later, for each
+// caller by another time: see reservation.Config.RetryJitter. For a quota it is at most MaxRetryAfter: when the
 // period ends later, the refusal is not retryable, and Retry-After is how often
 // at most to look whether a grant or a larger plan has come. A quota that is
 // used up may be answered as permission_denied (403) instead; that answer has no

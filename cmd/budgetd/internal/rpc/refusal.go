@@ -33,14 +33,14 @@ func (s *service) refused(account string, refusal *reservation.RefusedLimit) *co
 	if used && s.quotaForbidden {
 		code = connect.CodePermissionDenied
 	}
-	tooLong := used && refusal.Retryable() && refusal.RetryAt.Sub(refusal.Now) > s.maxRetryAfter
+	tooLong := used && refusal.Retryable() && refusal.RetryAt.Sub(refusal.Now)-refusal.Spread > s.maxRetryAfter
 	err := connect.NewError(code, errors.New(refusalText(account, refusal, tooLong)))
 	addDetail(err, refusalOut(refusal, refusal.Retryable() && !tooLong))
 	refusedHeaders(refusal, err.Meta())
 	if code == connect.CodeResourceExhausted && refusal.Retryable() {
 		wait := refusal.RetryAfter()
-		if tooLong {
-			wait = s.maxRetryAfter
+		if used {
+			wait = min(wait, s.maxRetryAfter)
 		}
 		err.Meta().Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
 	}
@@ -110,7 +110,7 @@ func limitText(account string, refusal *reservation.RefusedLimit, tooLong bool) 
 		text += fmt.Sprintf("asked %s, %s left of %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max))
 	}
 	if tooLong {
-		return text + "; resets at " + refusal.RetryAt.UTC().Format(time.RFC3339)
+		return text + "; resets at " + refusal.RetryAt.Add(-refusal.Spread).UTC().Format(time.RFC3339)
 	}
 	return text + "; retry in " + waitText(refusal.RetryAt.Sub(refusal.Now))
 }

@@ -3,11 +3,13 @@ package rpc_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/rpc"
+	"github.com/budgetd/budgetd/reservation"
 )
 
 // A quota that is used up says when it resets. Callers are told to wait only
@@ -78,5 +80,33 @@ func TestQuotaExhausted(t *testing.T) {
 				t.Errorf("an empty bucket does not say when it is full: %s", bucket.body)
 			}
 		})
+	}
+}
+
+// Callers that a quota refused are told instants of their own, none before it resets
+// and none beyond what callers are told to wait; the headers of the limit say what is
+// true of the limit.
+func TestRefusedCallersAreSpread(t *testing.T) {
+	s := start(t, setup{config: rpc.Config{MaxRetryAfter: 30*time.Minute + 20*time.Second}, broker: reservation.Config{RetryJitter: 10}})
+	s.ok(t, "admin", "Charge", `{"account":"small","amounts":{"pages":100}}`)
+	s.advance(11*time.Hour + 30*time.Minute)
+	told, instants := map[string]bool{}, map[any]bool{}
+	for range 100 {
+		no := s.post(t, "admin", "Reserve", `{"account":"small","amounts":{"pages":1}}`)
+		no.want(t, http.StatusTooManyRequests, "resource_exhausted", "retry in 30m")
+		s.wantHeaders(t, no, map[string]string{"RateLimit": `"pages";r=0;t=1800`, "RateLimit-Policy": `"pages";q=100;w=86400`, "Budget-Limited-By": "pages"})
+		wait, err := strconv.Atoi(no.header.Get("Retry-After"))
+		if err != nil || wait < 1800 || wait > 1820 {
+			t.Fatalf("Retry-After: %s, want 1800 to 1820", no.header.Get("Retry-After"))
+		}
+		told[no.header.Get("Retry-After")] = true
+		d := no.json["details"].([]any)[0].(map[string]any)["debug"].(map[string]any)
+		if d["resetsAt"] != "2026-03-11T00:00:00Z" || d["retryable"] != true {
+			t.Fatalf("%v, want it to reset at midnight", d)
+		}
+		instants[d["retryAt"]] = true
+	}
+	if len(told) < 10 || len(instants) < 90 {
+		t.Errorf("100 callers are told %d waits and %d instants", len(told), len(instants))
 	}
 }
