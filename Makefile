@@ -6,6 +6,9 @@ DATA    ?= ./budgetd-data
 PKG     ?= ./...
 RUN     ?= .
 BENCH   ?= .
+SEQUENCES ?= 100000
+# 0: another one each time
+SEED    ?= 0
 FUZZTIME ?= 10s
 # Per package: a hung test says where it hangs, long before CI gives up.
 TIMEOUT ?= 15m
@@ -21,7 +24,7 @@ MODULES = test/sdks clients/go/examples
 BUF  = $(GO) tool -modfile=../tools/go.mod buf
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds clients-table
+.PHONY: help run build test sequences bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds clients-table
 
 help: ## this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -40,6 +43,10 @@ test: ## install what the tests need, then run those named RUN in PKG with the r
 ifeq ($(PKG),./...)
 	for m in $(MODULES); do (cd $$m && $(GO) test -race -count=1 -timeout=$(TIMEOUT) -run='$(RUN)' ./...) || exit 1; done
 endif
+
+sequences: ## play SEQUENCES (100000) of the property suite in both engines: CONTRIBUTING.md
+	.ci/install
+	$(GO) test -count=1 -timeout=30m -p=2 -v -run='^TestSequences$$' ./reservation/memstore ./reservation/redisstore -sequences=$(SEQUENCES) -sequences.seed=$(SEED)
 
 bench: ## run the benchmarks named BENCH in PKG
 	.ci/install

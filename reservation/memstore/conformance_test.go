@@ -31,3 +31,7 @@ func newEngine(tb testing.TB, clock *storetest.Clock) storetest.Engine {
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, newEngine) }
+
+func TestSequences(t *testing.T) {
+	storetest.RunSequences(t, newEngine, storetest.Sequences{Count: 2000, Workers: 2, LookEvery: 1})
+}

@@ -272,6 +272,9 @@ func (f facts) record(names []string, r reservation.Record, now time.Time) {
 	f.span("start", r.StartAt, now)
 	f.span("expires", r.ExpiresAt, now)
 	for i, actual := range r.Actual {
+		if i == len(names) {
+			break // a replay: the record is of another plan
+		}
 		f[names[i]+".actual"] = actual
 	}
 }
