@@ -218,11 +218,24 @@ func (r *ReserveRequest) Waits() bool {
 		return true
 	}
 	for i := range r.Holds {
-		if r.Holds[i].Kind == quota.KindLeakyQueue && !r.Holds[i].Shadow {
+		if h := &r.Holds[i]; h.Kind == quota.KindLeakyQueue && !h.Shadow && h.Amount > 0 {
 			return r.Settle == nil && r.Parent == (ID{})
 		}
 	}
 	return false
+}
+
+// QueueUntil is the latest instant, in microseconds since 1970, to which a queue may
+// delay the reservation. A Shadow hold of one that would delay it further is missed,
+// and takes its own place in the queue else.
+func (r *ReserveRequest) QueueUntil(now int64) int64 {
+	switch {
+	case r.Settle != nil || r.Parent != (ID{}):
+		return now
+	case r.MaxWait > 0:
+		return now + r.MaxWait.Microseconds()
+	}
+	return quota.MicrosNever - 1 // as long as the queue is
 }
 
 // Settlement is the closing part of a Charge.

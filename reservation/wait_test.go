@@ -50,3 +50,19 @@ accounts: {acme: {plan: pro}}
 		}
 	}
 }
+
+// A queue that a call asks nothing of does not keep it from the choice of its output.
+func TestChoosingBesideAQueueThatIsNotAsked(t *testing.T) {
+	r := newRig(t, `
+plans:
+  p:
+    limits:
+      - {name: tokens, meter: tokens, rate: 1/day, burst: 3000}
+      - {name: pages, meter: pages, rate: 1/s, queue: 5, algorithm: leaky_queue}
+accounts:
+  acme: {plan: p}
+`)
+	if grant := r.reserve(llmCall(4000, 100)); grant.MaxOutput != 2000 || !grant.StartAt.IsZero() {
+		t.Errorf("granted %d output tokens from %s on, want 2000 at once", grant.MaxOutput, grant.StartAt)
+	}
+}

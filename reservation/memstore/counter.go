@@ -265,7 +265,7 @@ func (l *look) refusal(i int, q *reservation.ReserveRequest, now, until int64) r
 		fits = fits || asked <= l.room(now)-h.Keep
 	}
 	if q.Output != nil {
-		_, fits = q.Output.Held(i, h, q.Output.Least, l.room(now)-l.keep(h), l.risk)
+		_, fits = q.Output.Held(i, h, q.Output.Least, l.roomOf(h, now), l.risk)
 		asked, want, soonest = q.Output.Refused(i, h, l.risk)
 	}
 	if fits {

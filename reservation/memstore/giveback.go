@@ -27,7 +27,9 @@ func (s *Store) GiveBack(ctx context.Context, account string, holds []reservatio
 		h := &holds[i]
 		var given quota.Amount
 		if c := s.lookup(a, h); c != nil {
-			given = c.giveBack(h.Amount, c.at(now))
+			if given = c.giveBack(h.Amount, c.at(now)); given > 0 {
+				c.passStart(now)
+			}
 			s.release(c, now)
 		}
 		l := s.look(s.lookup(a, h), h, now)

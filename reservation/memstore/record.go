@@ -167,7 +167,8 @@ func (h *hold) correct(actual quota.Amount, now int64) {
 	if h.record.kin != nil && h.kind.HasRate() {
 		difference -= h.record.paid(h, before, actual, now)
 	}
-	if h.kind.HasRate() {
+	if h.kind.HasRate() && difference != 0 {
+		h.counter.passStart(now)
 		now = h.counter.at(now)
 	}
 	switch {

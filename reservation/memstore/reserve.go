@@ -89,7 +89,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			if q.Holds[i].Shadow {
 				continue
 			}
-			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].room(now)-looks[i].keep(&q.Holds[i]), looks[i].risk))
+			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].roomOf(&q.Holds[i], now), looks[i].risk))
 		}
 		if answer.Decided.Tokens >= q.Output.Least {
 			decided := *q
@@ -165,7 +165,11 @@ func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAn
 		if !h.Shadow || h.Kind == quota.KindSlots && q.Settle != nil {
 			continue
 		}
-		if refusal := looks[i].refusal(i, granting, now, start); refusal.Reason != 0 {
+		until := start
+		if h.Kind == quota.KindLeakyQueue {
+			until = granting.QueueUntil(now)
+		}
+		if refusal := looks[i].refusal(i, granting, now, until); refusal.Reason != 0 {
 			answer.Shadow = append(answer.Shadow, refusal)
 			answer.Decided.Miss(i, len(q.Holds))
 			h.Amount, h.Risk = 0, 0
@@ -180,7 +184,7 @@ func held(q *reservation.ReserveRequest, tokens int64, looks []look, now int64) 
 	holds := make([]reservation.Hold, len(q.Holds))
 	for i := range q.Holds {
 		holds[i] = q.Holds[i]
-		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].room(now)-looks[i].keep(&q.Holds[i]), looks[i].risk)
+		taken, _ := q.Output.Held(i, &q.Holds[i], tokens, looks[i].roomOf(&q.Holds[i], now), looks[i].risk)
 		holds[i].Amount, holds[i].Risk = taken.Amount, taken.Risk
 	}
 	return holds
@@ -288,7 +292,7 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 		}
 		switch h.Kind {
 		case quota.KindLeakyQueue:
-			held.charged = h.Amount
+			held.charged, held.at = h.Amount, looks[i].arrival // later than the start where it delays nobody
 			held.counter.arrival = quota.Queue(h.Bucket).Take(looks[i].arrival, start, h.Amount)
 		case quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
 			// The counter's own length becomes the hold's with it.

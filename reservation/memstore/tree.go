@@ -229,6 +229,16 @@ func (l *look) room(now int64) quota.Amount {
 	return behind(l.left(now), l.ahead)
 }
 
+// roomOf is what one that chooses could take of a hold's limit and leave what is kept.
+// It does not wait for a queue.
+func (l *look) roomOf(h *reservation.Hold, now int64) quota.Amount {
+	room := l.room(now) - l.keep(h)
+	if h.Kind == quota.KindLeakyQueue && !h.Shadow && l.fund == nil && l.arrival > now {
+		return min(room, 0)
+	}
+	return room
+}
+
 // keep is what it must leave there: of the parent nothing, which took it before.
 func (l *look) keep(h *reservation.Hold) quota.Amount {
 	if l.fund != nil {

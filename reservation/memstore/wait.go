@@ -99,8 +99,17 @@ func (l *look) passTo(h *reservation.Hold, start int64) {
 	l.at = start
 }
 
+// passStart forgets a start that has passed, as the counter is changed: where the
+// clock steps back, it is not ahead again.
+func (c *counter) passStart(now int64) {
+	if c.start <= now {
+		c.start = 0
+	}
+}
+
 // giveStart notes that the counter gave a start.
 func (c *counter) giveStart(start, now int64) {
+	c.passStart(now)
 	if c.key.kind != quota.KindLeakyQueue && start > now {
 		c.start = max(c.start, start)
 	}

@@ -111,6 +111,9 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until i
 		keep = 0 // the parent took it before
 	}
 	room := level.Remaining - keep
+	if r.Output != nil && h.Kind == quota.KindLeakyQueue && !h.Shadow && !c.funded && c.arrival > now {
+		room = min(room, 0) // what chooses does not wait
+	}
 	switch {
 	case h.Kind.HasRate() && !c.funded:
 		fits = asked == 0 || c.startFor(h, asked+keep, now) <= until
@@ -169,7 +172,11 @@ func shadowRefusals(r *reservation.ReserveRequest, d reservation.Decided, states
 		if !missed {
 			continue
 		}
-		refusal, fits := states[i].refusal(i, granting, now, start)
+		until := start
+		if r.Holds[i].Kind == quota.KindLeakyQueue {
+			until = granting.QueueUntil(now)
+		}
+		refusal, fits := states[i].refusal(i, granting, now, until)
 		if fits {
 			// A pool elsewhere was asked for more than was granted in the end.
 			level := states[i].show(&r.Holds[i], now)

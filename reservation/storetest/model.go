@@ -232,7 +232,9 @@ func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 		return
 	}
 	name, p := nameOf(r.account, h.Counter), h.Bucket
-	difference -= m.paid(r, i, before, actual)
+	if difference -= m.paid(r, i, before, actual); difference != 0 {
+		m.passStart(name, h.Kind)
+	}
 	if h.Kind != quota.KindBucket {
 		if r.tree {
 			m.shiftRate(name, h, difference)

@@ -76,8 +76,9 @@ func (m *Model) takeRate(name counterName, h reservation.Hold, now int64) int64 
 	s := m.rateOf(name, h.Kind)
 	switch h.Kind {
 	case quota.KindLeakyQueue:
-		s.arrival = quota.Queue(h.Bucket).Take(s.arrival, now, h.Amount)
-		return now
+		at := max(s.arrival, now) // later than the start only of a shadow queue
+		s.arrival = quota.Queue(h.Bucket).Take(s.arrival, at, h.Amount)
+		return at
 	case quota.KindGCRA:
 		s.arrival = quota.GCRA(h.Bucket).Move(s.arrival, now, 0, h.Amount)
 		return now

@@ -30,7 +30,11 @@ func (m *Model) missShadows(q *reservation.ReserveRequest, holds []reservation.H
 		if !h.Shadow || h.Kind == quota.KindSlots && q.Settle != nil {
 			continue
 		}
-		refusal, fits := m.refusalBy(q.Account, i, h, start)
+		until := start
+		if h.Kind == quota.KindLeakyQueue {
+			until = q.QueueUntil(m.now())
+		}
+		refusal, fits := m.refusalBy(q.Account, i, h, until)
 		if q.Output != nil {
 			refusal, fits = m.outputRefusal(q, i)
 		}

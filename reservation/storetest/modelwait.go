@@ -27,6 +27,14 @@ func (m *Model) at(name counterName, kind quota.Kind) int64 {
 	return at
 }
 
+// passStart forgets the starts of a counter that have passed, as it is changed: where
+// the clock steps back, they are not ahead again.
+func (m *Model) passStart(name counterName, kind quota.Kind) {
+	m.starts = slices.DeleteFunc(slices.Clone(m.starts), func(s modelStart) bool {
+		return s.name == name && s.kind == kind && s.at <= m.now()
+	})
+}
+
 // giveStart notes a start. A queue gives starts by when it is empty alone.
 func (m *Model) giveStart(name counterName, kind quota.Kind, at int64) {
 	if kind != quota.KindLeakyQueue && at > m.now() {
@@ -105,6 +113,7 @@ func (m *Model) takeAt(account string, h reservation.Hold, start int64) int64 {
 	if h.Kind == quota.KindBucket {
 		m.change(name, h.Bucket, 0)
 		m.giveStart(name, h.Kind, start)
+		m.passStart(name, h.Kind)
 		m.change(name, h.Bucket, h.Amount)
 		return start
 	}
@@ -112,6 +121,7 @@ func (m *Model) takeAt(account string, h reservation.Hold, start int64) int64 {
 		s.counted = h.Window.Advance(s.counted, m.at(name, h.Kind))
 	}
 	m.giveStart(name, h.Kind, start)
+	m.passStart(name, h.Kind)
 	return m.takeRate(name, h, start)
 }
 

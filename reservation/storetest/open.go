@@ -61,6 +61,7 @@ func (m *Model) GiveBack(ctx context.Context, account string, holds []reservatio
 			p := b.params
 			given = min(h.Amount, p.Capacity-floor(m.levelAt(name, p, at)))
 			if given > 0 {
+				m.passStart(name, h.Kind)
 				m.change(name, p, -given)
 			}
 		}

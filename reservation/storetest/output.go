@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math"
 	"math/big"
 
 	"github.com/budgetd/budgetd/quota"
@@ -83,7 +84,11 @@ func (m *Model) decide(q *reservation.ReserveRequest) (holds []reservation.Hold,
 // outputRefusal says why hold i does not fit for the least tokens.
 func (m *Model) outputRefusal(q *reservation.ReserveRequest, i int) (reservation.Refusal, bool) {
 	h := m.forTokens(q, q.Output.Least)[i]
-	refusal, ok := m.refusal(q.Account, i, h)
+	until := m.now()
+	if h.Kind == quota.KindLeakyQueue && h.Shadow {
+		until = math.MaxInt64 - 1
+	}
+	refusal, ok := m.refusalBy(q.Account, i, h, until)
 	if m.funds[i] != nil {
 		return refusal, ok
 	}

@@ -1208,6 +1208,24 @@ var mutants = []mutant{
 			}
 		}
 	})},
+	{"a shadow queue takes only who starts at once", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			q.Holds = slices.Clone(q.Holds)
+			for i, h := range q.Holds {
+				if h.Shadow && h.Kind == quota.KindLeakyQueue && m.rateOf(nameOf(q.Account, h.Counter), h.Kind).arrival > m.now() {
+					q.Holds[i].Amount = 0
+				}
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
+	{"a start that has passed is ahead again", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		for _, h := range q.Holds {
+			if a.Verdict == reservation.Granted && h.Kind.HasRate() {
+				m.starts = append(m.starts, modelStart{nameOf(q.Account, h.Counter), h.Kind, m.now()})
+			}
+		}
+	})},
 	{"a replay does not tell the start", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
 		a.Record.StartAt = time.Time{}
 	})},

@@ -179,8 +179,15 @@ for j = 1, #plan, STRIDE do
       rooms[h] = gcra_remaining(g.arrival, now, plan[j + 5], plan[j + 6], plan[j + 7]) - keep
       if asked > 0 then
         first = rooms[h] < asked and FAR or Start.later(g.arrival, now)
-        if first < FAR and first > queued and not watches then queued = first end
+        if first < FAR and watches then
+          -- It delays nobody: whom it would take takes its own place in it.
+          local most = (charge == 1 or parent ~= '') and now or max_wait > 0 and now + max_wait or first
+          first = first <= most and now or FAR
+        elseif first < FAR and first > queued then
+          queued = first
+        end
       end
+      if chooses and not watches and not funds[h] and g.arrival > now and rooms[h] > 0 then rooms[h] = 0 end
       counters[h] = g
       n = n + 1
       out[n] = g.arrival
@@ -372,6 +379,7 @@ for j = 1, #plan, STRIDE do
       lefts[h] = s
     end
     plan[j + 8] = s and s.start > start and s.start or start
+    if kind == KIND_QUEUE and amount > 0 then plan[j + 8] = Start.later(counters[h].arrival, start) end
     windowed = true
   end
   if funds[h] then
