@@ -125,6 +125,23 @@ func (b Bucket) Take(level, amount Amount) Amount {
 	return level - amount
 }
 
+// GiveBeside is [Bucket.Give] into a bucket in which so much is taken by those who
+// start at the instant of the level: what they had and what is left come to the
+// capacity at most.
+func (b Bucket) GiveBeside(level Amount, remainder int64, amount, booked Amount) (Amount, int64) {
+	if booked <= 0 {
+		return b.Give(level, remainder, amount)
+	}
+	most := b.Capacity - booked
+	if level >= most {
+		return level, remainder
+	}
+	if max(amount, 0) >= most-max(level, -MaxAmount) {
+		return most, 0
+	}
+	return b.Give(level, remainder, amount)
+}
+
 // Give returns the state after amount units came back: the level plus amount,
 // or Capacity with remainder 0 where that is less. Advance to the present
 // first, so that a refund never displaces refill that was earned before it. A

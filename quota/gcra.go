@@ -80,6 +80,13 @@ func (g GCRA) Shift(arrival, now int64, difference Amount) int64 {
 	return now + max(g.wait(arrival, now)-back, 0)
 }
 
+// Beside bounds what a give-back made of an arrival time, where those who start at
+// now cost booked microseconds: what they had and what is left come to the capacity at
+// most.
+func (g GCRA) Beside(before, after, now, booked int64) int64 {
+	return max(after, now+min(g.wait(before, now), booked))
+}
+
 // MicrosUntil returns the smallest whole number of microseconds after which
 // [GCRA.Remaining] is at least want, if nothing is taken meanwhile;
 // [MicrosNever] for more than the capacity.

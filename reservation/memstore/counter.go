@@ -32,7 +32,8 @@ type counter struct {
 	idleAt    int64 // when it may be dropped, while idleIndex >= 0
 	idleIndex int
 
-	start int64 // of a limit with a rate: the last start that it gave ahead; 0 for none
+	start  int64 // of a limit with a rate: the last start that it gave ahead; 0 for none
+	booked int64 // what those who were given that start have of it: bucket, units; GCRA, microseconds
 
 	bucketState
 	risk    quota.Amount   // bucket: open sum of the risks of its holds; they keep the counter
@@ -81,7 +82,7 @@ func (b *bucketState) put(p *quota.Bucket, level quota.Amount, remainder, now in
 // correct charges the bucket with the difference, or gives back when it is
 // negative, by the newest parameters known; those of the hold count only when
 // there is no state.
-func (b *bucketState) correct(p *quota.Bucket, difference quota.Amount, now int64) {
+func (b *bucketState) correct(p *quota.Bucket, difference, booked quota.Amount, now int64) {
 	if now < b.fullAt {
 		params := b.params
 		p = &params
@@ -90,7 +91,7 @@ func (b *bucketState) correct(p *quota.Bucket, difference quota.Amount, now int6
 	if difference > 0 {
 		level = p.Take(level, difference)
 	} else {
-		level, remainder = p.Give(level, remainder, -difference)
+		level, remainder = p.GiveBeside(level, remainder, -difference, booked)
 	}
 	b.put(p, level, remainder, now)
 }

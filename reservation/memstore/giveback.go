@@ -27,7 +27,11 @@ func (s *Store) GiveBack(ctx context.Context, account string, holds []reservatio
 		h := &holds[i]
 		var given quota.Amount
 		if c := s.lookup(a, h); c != nil {
-			if given = c.giveBack(h.Amount, c.at(now)); given > 0 {
+			at, booked := c.at(now), quota.Amount(0)
+			if c.start > now {
+				booked = quota.Amount(c.booked)
+			}
+			if given = c.giveBack(h.Amount, booked, at); given > 0 {
 				c.passStart(now)
 			}
 			s.release(c, now)
@@ -40,19 +44,19 @@ func (s *Store) GiveBack(ctx context.Context, account string, holds []reservatio
 }
 
 // giveBack fills the bucket by at most amount, and says by how much.
-func (b *bucketState) giveBack(amount quota.Amount, now int64) quota.Amount {
+func (b *bucketState) giveBack(amount, booked quota.Amount, now int64) quota.Amount {
 	if now >= b.fullAt {
 		return 0
 	}
 	params := b.params
 	level, remainder := b.levelFor(&params, now)
-	if lacks := params.Capacity - level; lacks < amount {
-		amount = lacks
+	if lacks := params.Capacity - booked - level; lacks < amount {
+		amount = max(lacks, 0)
 	}
 	if amount == 0 {
 		return 0 // what is not changed is not written
 	}
-	level, remainder = params.Give(level, remainder, amount)
+	level, remainder = params.GiveBeside(level, remainder, amount, booked)
 	b.put(&params, level, remainder, now)
 	return amount
 }

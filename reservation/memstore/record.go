@@ -167,14 +167,15 @@ func (h *hold) correct(actual quota.Amount, now int64) {
 	if h.record.kin != nil && h.kind.HasRate() {
 		difference -= h.record.paid(h, before, actual, now)
 	}
+	arrival, booked := h.counter.arrival, int64(0)
 	if h.kind.HasRate() && difference != 0 {
-		h.counter.passStart(now)
+		booked = h.counter.rebook(h, before, actual, difference, now)
 		now = h.counter.at(now)
 	}
 	switch {
 	case difference == 0:
 	case h.kind == quota.KindBucket:
-		h.counter.correct(&h.bucket, difference, now)
+		h.counter.correct(&h.bucket, difference, quota.Amount(booked), now)
 	case h.kind == quota.KindGCRA && h.record.kin != nil:
 		h.counter.arrival = quota.GCRA(h.bucket).Shift(h.counter.arrival, now, difference)
 	case h.kind == quota.KindLeakyQueue && h.record.kin != nil:
@@ -189,6 +190,9 @@ func (h *hold) correct(actual quota.Amount, now int64) {
 			counted = *h.counter.counted
 		}
 		h.counter.count(h.window.Correct(counted, difference, h.at, now))
+	}
+	if h.kind == quota.KindGCRA && difference < 0 {
+		h.counter.arrival = quota.GCRA(h.bucket).Beside(arrival, h.counter.arrival, now, booked)
 	}
 }
 

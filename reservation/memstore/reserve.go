@@ -288,7 +288,11 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 			continue
 		}
 		if h.Kind.HasRate() {
-			held.counter.giveStart(start, now)
+			var booked quota.Amount // of a GCRA: see correct
+			if h.Kind == quota.KindBucket {
+				booked = h.Amount
+			}
+			held.counter.giveStart(start, now, booked)
 		}
 		switch h.Kind {
 		case quota.KindLeakyQueue:

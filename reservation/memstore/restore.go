@@ -82,7 +82,7 @@ func (s *Store) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 		}
 		if h.Kind.HasRate() && r.start > 0 {
 			held.at = r.start
-			held.counter.giveStart(r.start, now)
+			held.counter.giveStart(r.start, now, 0)
 		}
 		switch h.Kind {
 		default:

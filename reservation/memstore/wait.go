@@ -103,14 +103,38 @@ func (l *look) passTo(h *reservation.Hold, start int64) {
 // clock steps back, it is not ahead again.
 func (c *counter) passStart(now int64) {
 	if c.start <= now {
-		c.start = 0
+		c.start, c.booked = 0, 0
 	}
 }
 
-// giveStart notes that the counter gave a start.
-func (c *counter) giveStart(start, now int64) {
+// rebook notes that what a hold costs goes from one amount to another, by a
+// difference, and returns what those who have the last start, which is ahead, have
+// of it then.
+func (c *counter) rebook(h *hold, before, actual, difference quota.Amount, now int64) int64 {
 	c.passStart(now)
-	if c.key.kind != quota.KindLeakyQueue && start > now {
-		c.start = max(c.start, start)
+	if c.start == 0 || h.record.start != c.start {
+		return c.booked
 	}
+	switch {
+	case h.kind == quota.KindBucket:
+		c.booked += int64(difference)
+	case h.kind == quota.KindGCRA && h.record.kin == nil:
+		c.booked += quota.GCRA(h.bucket).Cost(actual) - quota.GCRA(h.bucket).Cost(before)
+	case h.kind == quota.KindGCRA:
+		c.booked += quota.GCRA(h.bucket).Cost(difference) - quota.GCRA(h.bucket).Cost(-difference)
+	}
+	c.booked = max(c.booked, 0)
+	return c.booked
+}
+
+// giveStart notes that the counter gave a start, of which so much is booked.
+func (c *counter) giveStart(start, now int64, booked quota.Amount) {
+	c.passStart(now)
+	if c.key.kind == quota.KindLeakyQueue || start <= now || start < c.start {
+		return
+	}
+	if start > c.start {
+		c.start, c.booked = start, 0
+	}
+	c.booked += int64(booked)
 }

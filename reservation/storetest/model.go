@@ -237,9 +237,9 @@ func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 	}
 	if h.Kind != quota.KindBucket {
 		if r.tree {
-			m.shiftRate(name, h, difference)
+			m.shiftRate(name, h, r.start, difference)
 		} else {
-			m.correctRate(name, h, before, actual)
+			m.correctRate(name, h, r.start, before, actual)
 		}
 		return
 	}
@@ -248,6 +248,10 @@ func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 	}
 	if b := m.bucket(name); b != nil && !b.fullBy(m.at(name, quota.KindBucket)) {
 		p = b.params
+	}
+	if booked := m.rebook(name, h.Kind, r.start, int64(difference)); difference < 0 {
+		m.giveBeside(name, p, -difference, booked)
+		return
 	}
 	m.change(name, p, difference)
 }

@@ -89,21 +89,25 @@ func (m *Model) takeRate(name counterName, h reservation.Hold, now int64) int64 
 }
 
 // correctRate brings what a hold has charged from one amount to another.
-func (m *Model) correctRate(name counterName, h *modelHold, from, to quota.Amount) {
+func (m *Model) correctRate(name counterName, h *modelHold, start int64, from, to quota.Amount) {
 	s, now := m.rateOf(name, h.Kind), m.at(name, h.Kind)
 	switch h.Kind {
 	case quota.KindLeakyQueue:
 		s.arrival = quota.Queue(h.Bucket).Correct(s.arrival, h.at, now, from, to)
 		return
 	case quota.KindGCRA:
-		s.arrival = quota.GCRA(h.Bucket).Move(s.arrival, now, from, to)
+		g, before := quota.GCRA(h.Bucket), s.arrival
+		booked := m.rebook(name, h.Kind, start, g.Cost(to)-g.Cost(from))
+		if s.arrival = g.Move(before, now, from, to); to < from {
+			s.arrival = g.Beside(before, s.arrival, now, booked)
+		}
 		return
 	}
 	s.counted = h.Window.Correct(s.counted, to-from, h.at, now)
 }
 
 // shiftRate is correctRate for a hold of a tree, which is moved in parts.
-func (m *Model) shiftRate(name counterName, h *modelHold, difference quota.Amount) {
+func (m *Model) shiftRate(name counterName, h *modelHold, start int64, difference quota.Amount) {
 	s, now := m.rateOf(name, h.Kind), m.at(name, h.Kind)
 	if difference == 0 {
 		return
@@ -113,7 +117,11 @@ func (m *Model) shiftRate(name counterName, h *modelHold, difference quota.Amoun
 		return
 	}
 	if h.Kind == quota.KindGCRA {
-		s.arrival = quota.GCRA(h.Bucket).Shift(s.arrival, now, difference)
+		g, before := quota.GCRA(h.Bucket), s.arrival
+		booked := m.rebook(name, h.Kind, start, g.Cost(difference)-g.Cost(-difference))
+		if s.arrival = g.Shift(before, now, difference); difference < 0 {
+			s.arrival = g.Beside(before, s.arrival, now, booked)
+		}
 		return
 	}
 	s.counted = h.Window.Correct(s.counted, difference, h.at, now)

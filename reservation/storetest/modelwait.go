@@ -13,6 +13,9 @@ type modelStart struct {
 	name counterName
 	kind quota.Kind
 	at   int64
+	// booked is what those who were given it have: units of a bucket, microseconds of
+	// a GCRA. It counts while this is the counter's last start.
+	booked int64
 }
 
 // at is the instant as of which a counter with a rate counts: now, or the last start
@@ -36,9 +39,52 @@ func (m *Model) passStart(name counterName, kind quota.Kind) {
 }
 
 // giveStart notes a start. A queue gives starts by when it is empty alone.
-func (m *Model) giveStart(name counterName, kind quota.Kind, at int64) {
-	if kind != quota.KindLeakyQueue && at > m.now() {
-		m.starts = append(m.starts, modelStart{name, kind, at})
+func (m *Model) giveStart(name counterName, kind quota.Kind, at int64, booked int64) {
+	if kind == quota.KindLeakyQueue || at <= m.now() {
+		return
+	}
+	if last := m.lastStart(name, kind); last == nil || at > last.at {
+		m.starts = append(m.starts, modelStart{name, kind, at, booked})
+	} else if at == last.at {
+		last.booked += booked
+	}
+}
+
+// lastStart is the last start that a counter gave and that is ahead, or nil.
+func (m *Model) lastStart(name counterName, kind quota.Kind) *modelStart {
+	var last *modelStart
+	for i := range m.starts {
+		if s := &m.starts[i]; s.name == name && s.kind == kind && s.at > m.now() && (last == nil || s.at > last.at) {
+			last = s
+		}
+	}
+	return last
+}
+
+// rebook changes what is booked at a counter's last start by what one that was given
+// the start, 0 for none, comes to have more, and returns it.
+func (m *Model) rebook(name counterName, kind quota.Kind, start, difference int64) int64 {
+	last := m.lastStart(name, kind)
+	if last == nil {
+		return 0
+	}
+	if start == last.at {
+		last.booked = max(last.booked+difference, 0)
+	}
+	return last.booked
+}
+
+// giveBeside gives back to a bucket: what starts at the instant of its level, and what
+// is left, come to the capacity at most.
+func (m *Model) giveBeside(name counterName, p quota.Bucket, amount quota.Amount, booked int64) {
+	level := m.levelAt(name, p, m.at(name, quota.KindBucket))
+	most := whole(int64(p.Capacity) - booked)
+	if level.Cmp(most) >= 0 {
+		most = level
+	}
+	m.change(name, p, -amount)
+	if b := m.bucket(name); b.level.Cmp(most) > 0 {
+		b.level = most
 	}
 }
 
@@ -112,7 +158,7 @@ func (m *Model) takeAt(account string, h reservation.Hold, start int64) int64 {
 	}
 	if h.Kind == quota.KindBucket {
 		m.change(name, h.Bucket, 0)
-		m.giveStart(name, h.Kind, start)
+		m.giveStart(name, h.Kind, start, int64(h.Amount))
 		m.passStart(name, h.Kind)
 		m.change(name, h.Bucket, h.Amount)
 		return start
@@ -120,7 +166,7 @@ func (m *Model) takeAt(account string, h reservation.Hold, start int64) int64 {
 	if s := m.rateOf(name, h.Kind); h.Kind.IsWindow() {
 		s.counted = h.Window.Advance(s.counted, m.at(name, h.Kind))
 	}
-	m.giveStart(name, h.Kind, start)
+	m.giveStart(name, h.Kind, start, quota.GCRA(h.Bucket).Cost(h.Amount))
 	m.passStart(name, h.Kind)
 	return m.takeRate(name, h, start)
 }

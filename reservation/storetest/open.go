@@ -59,10 +59,11 @@ func (m *Model) GiveBack(ctx context.Context, account string, holds []reservatio
 		at := m.at(name, quota.KindBucket)
 		if b := m.bucket(name); b != nil && !b.fullBy(at) {
 			p := b.params
-			given = min(h.Amount, p.Capacity-floor(m.levelAt(name, p, at)))
-			if given > 0 {
+			booked := m.rebook(name, h.Kind, 0, 0)
+			given = min(h.Amount, p.Capacity-quota.Amount(booked)-floor(m.levelAt(name, p, at)))
+			if given = max(given, 0); given > 0 {
 				m.passStart(name, h.Kind)
-				m.change(name, p, -given)
+				m.giveBeside(name, p, given, booked)
 			}
 		}
 		answer.Given = append(answer.Given, given)

@@ -71,7 +71,7 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 		}
 		if h.Kind.HasRate() && h.Amount > 0 && r.start > 0 {
 			r.holds[i].at = r.start
-			m.giveStart(nameOf(q.Account, h.Counter), h.Kind, r.start)
+			m.giveStart(nameOf(q.Account, h.Counter), h.Kind, r.start, 0)
 		}
 		switch h.Kind {
 		default:

@@ -1219,11 +1219,16 @@ var mutants = []mutant{
 			return m.Reserve(context.Background(), q)
 		}
 	}},
-	{"a start that has passed is ahead again", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+	{"a start that has passed is ahead again", false, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
 		for _, h := range q.Holds {
 			if a.Verdict == reservation.Granted && h.Kind.HasRate() {
-				m.starts = append(m.starts, modelStart{nameOf(q.Account, h.Counter), h.Kind, m.now()})
+				m.starts = append(m.starts, modelStart{nameOf(q.Account, h.Counter), h.Kind, m.now(), 0})
 			}
+		}
+	})},
+	{"what comes back fills a bucket beside those who start", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {
+		for i := range m.starts {
+			m.starts[i].booked = 0
 		}
 	})},
 	{"a replay does not tell the start", true, afterReserve(func(m *Model, q reservation.ReserveRequest, a *reservation.ReserveAnswer) {

@@ -9,7 +9,7 @@ local function bucket_of(ref, where, raw)
     if where == IN_FIELD then raw = call('HGET', A, ref) else raw = call('GET', ref) end
   end
   if raw then
-    b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk, b.start = read_bucket(raw)
+    b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk, b.start, b.booked = read_bucket(raw)
   end
   buckets[ref] = b
   return b
@@ -54,8 +54,10 @@ function Start.bucket_wait(level, rest, want, capacity, refill, per)
 end
 
 -- correct takes a difference (gives it back when negative) by the parameters
--- of the last Reserve; by the hold's own where the bucket has no state.
-local function correct(ref, where, difference, capacity, refill, per)
+-- of the last Reserve; by the hold's own where the bucket has no state. start is the
+-- hold's, nil for none. What those have who start at the level's instant, and what is
+-- left, come to the capacity at most: see quota.Bucket.GiveBeside.
+local function correct(ref, where, difference, capacity, refill, per, start)
   if difference == 0 then return end
   local b = bucket_of(ref, where)
   local level, rest, absent = level_of(b, b.capacity or capacity, b.refill or refill, b.per or per)
@@ -63,6 +65,15 @@ local function correct(ref, where, difference, capacity, refill, per)
     level, rest = capacity, 0
   else
     capacity, refill, per = b.capacity, b.refill, b.per
+  end
+  local booked, most = Start.rebook(b, start, difference), capacity
+  if difference < 0 and booked > 0 then
+    most = capacity - booked
+    if level >= most then
+      difference = 0
+    elseif level - difference >= most then
+      difference, rest = level - most, 0
+    end
   end
   set_bucket(b, level - difference, rest, capacity, refill, per)
 end
@@ -91,7 +102,7 @@ end
 local function flush_buckets()
   for ref, b in pairs(buckets) do
     if b.dirty then
-      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk, Start.ahead(b)), full_at(b)
+      local value, at = write_bucket(b.level, b.rest, b.at, b.capacity, b.refill, b.per, b.risk, Start.ahead(b), Start.ahead(b) and b.booked), full_at(b)
       if b.where == IN_FIELD then
         put(ref, value)
         if at > keep then keep = at end

@@ -10,7 +10,7 @@ local function gcra_of(ref, where, raw)
     if where == IN_FIELD then raw = call('HGET', A, ref) else raw = call('GET', ref) end
   end
   g = {where = where, arrival = 0}
-  if raw then g.arrival, g.start = read_gcra(raw) end
+  if raw then g.arrival, g.start, g.booked = read_gcra(raw) end
   gcras[ref] = g
   return g
 end
@@ -55,10 +55,22 @@ local function gcra_moved(arrival, at, from, to, refill, per)
   return at + wait
 end
 
-local function move_gcra(ref, where, from, to, refill, per)
+-- Start.gcra_beside bounds what a give-back made of an arrival time: see quota.GCRA.Beside.
+function Start.gcra_beside(before, after, at, booked)
+  local least = gcra_ahead(before, at)
+  if least > booked then least = booked end
+  if after < at + least then return at + least end
+  return after
+end
+
+-- start is the hold's, nil for none.
+local function move_gcra(ref, where, from, to, refill, per, start)
   if from == to then return end
   local g = gcra_of(ref, where)
-  g.arrival, g.dirty = gcra_moved(g.arrival, Start.at(g), from, to, refill, per), true
+  local at, before = Start.at(g), g.arrival
+  local booked = Start.rebook(g, start, gcra_cost(to, refill, per) - gcra_cost(from, refill, per))
+  g.arrival, g.dirty = gcra_moved(before, at, from, to, refill, per), true
+  if to < from then g.arrival = Start.gcra_beside(before, g.arrival, at, booked) end
 end
 
 -- Start.take_queue is when a queue is empty after a call that starts at an instant.
@@ -81,10 +93,11 @@ function Start.correct_queue(ref, where, at, from, to, refill, per)
 end
 
 -- shift_gcra takes so many units more, or gives them back: see quota.GCRA.Shift.
-local function shift_gcra(ref, where, difference, refill, per)
+local function shift_gcra(ref, where, difference, refill, per, start)
   if difference == 0 then return end
   local g = gcra_of(ref, where)
-  local at = Start.at(g)
+  local at, before = Start.at(g), g.arrival
+  local booked = Start.rebook(g, start, gcra_cost(difference, refill, per) - gcra_cost(-difference, refill, per))
   g.dirty = true
   if difference > 0 then
     g.arrival = gcra_moved(g.arrival, at, 0, difference, refill, per)
@@ -94,7 +107,7 @@ local function shift_gcra(ref, where, difference, refill, per)
   if back > MOST_AHEAD then back = MOST_AHEAD end
   local left = gcra_ahead(g.arrival, at) - back
   if left < 0 then left = 0 end
-  g.arrival = at + left
+  g.arrival = Start.gcra_beside(before, at + left, at, booked)
 end
 
 -- Start.shift_queue takes so many units more of holds in parts: see quota.Queue.Shift.
@@ -110,7 +123,7 @@ local function flush_gcras()
       local start = Start.ahead(g)
       local at = g.arrival
       if start and start > at then at = start end
-      store_counter(ref, g.where, at > now and write_gcra(g.arrival, start), at + 1000000)
+      store_counter(ref, g.where, at > now and write_gcra(g.arrival, start, start and g.booked), at + 1000000)
     end
   end
 end

@@ -18,8 +18,8 @@ for j = 1, #plan, STRIDE do
     if b.level then
       local level, rest, absent = level_of(b, b.capacity, b.refill, b.per)
       if not absent then
-        back = b.capacity - level
-        if back > plan[j + 3] then back = plan[j + 3] end
+        back = b.capacity - Start.rebook(b) - level
+        if back > plan[j + 3] then back = plan[j + 3] else rest = 0 end
         if back > 0 then
           set_bucket(b, level + back, rest, b.capacity, b.refill, b.per)
           changed = true

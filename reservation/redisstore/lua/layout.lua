@@ -20,28 +20,30 @@ end
 
 -- Bucket: level (units), remainder (units/per), instant of both, the parameters
 -- of the last Reserve: capacity, refill units every per us; and, unless it is 0,
--- the open sum of risks; and of one that gave a start which is ahead, that start.
+-- the open sum of risks; and of one that gave a start which is ahead, that start and
+-- what is booked at it.
 local function read_bucket(raw)
-  local layout, level, rest, at, capacity, refill, per, risk, start = unpack_msg(raw)
+  local layout, level, rest, at, capacity, refill, per, risk, start, booked = unpack_msg(raw)
   if layout ~= 1 then foreign(layout) end
-  return level, rest, at, capacity, refill, per, risk or 0, start
+  return level, rest, at, capacity, refill, per, risk or 0, start, booked
 end
 
-local function write_bucket(level, rest, at, capacity, refill, per, risk, start)
-  if start then return pack(1, level, rest, at, capacity, refill, per, risk, start) end
+local function write_bucket(level, rest, at, capacity, refill, per, risk, start, booked)
+  if start then return pack(1, level, rest, at, capacity, refill, per, risk, start, booked or 0) end
   if risk > 0 then return pack(1, level, rest, at, capacity, refill, per, risk) end
   return pack(1, level, rest, at, capacity, refill, per)
 end
 
--- GCRA: theoretical arrival time, and a start that is ahead. Queue: when it is empty.
+-- GCRA: theoretical arrival time, and a start that is ahead with what is booked at it.
+-- Queue: when it is empty.
 local function read_gcra(raw)
-  local layout, arrival, start = unpack_msg(raw)
+  local layout, arrival, start, booked = unpack_msg(raw)
   if layout ~= 1 then foreign(layout) end
-  return arrival, start
+  return arrival, start, booked
 end
 
-local function write_gcra(arrival, start)
-  if start then return pack(1, arrival, start) end
+local function write_gcra(arrival, start, booked)
+  if start then return pack(1, arrival, start, booked or 0) end
   return pack(1, arrival)
 end
 

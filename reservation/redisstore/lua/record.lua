@@ -55,14 +55,14 @@ local function settle(id, r, plan, actual, unposted)
     if where == REMOTE then
       -- a pool on another node: the broker settles its leg
     elseif kind == KIND_BUCKET then
-      correct(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 5], plan[j + 6], plan[j + 7])
+      correct(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 5], plan[j + 6], plan[j + 7], r[R_START])
       if r[R_STATE] == HELD then add_risk(ref, where, -plan[j + 8]) end
     elseif kind == KIND_SLOTS then
       if r[R_STATE] == HELD then free_slot(ref, id) end
     elseif kind == KIND_GCRA and r[R_KIN] then
-      shift_gcra(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7])
+      shift_gcra(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7], r[R_START])
     elseif kind == KIND_GCRA then
-      move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7])
+      move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7], r[R_START])
     elseif kind == KIND_QUEUE and r[R_KIN] then
       Start.shift_queue(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7])
     elseif kind == KIND_QUEUE then

@@ -392,7 +392,7 @@ for j = 1, #plan, STRIDE do
       local b, level, rest = counters[h], lefts[h], rests[h]
       if start > now then
         level, rest = advance(level, rest, start - Start.at(b), plan[j + 5], plan[j + 6], plan[j + 7])
-        Start.give(b, start)
+        Start.give(b, start, amount)
         out[at + 2], out[at + 3] = rest, Start.with(b.risk, b)
       end
       out[at + 1] = level - amount
@@ -405,7 +405,7 @@ for j = 1, #plan, STRIDE do
       end
     elseif kind == KIND_GCRA then
       local g = counters[h]
-      Start.give(g, start)
+      Start.give(g, start, gcra_cost(amount, plan[j + 6], plan[j + 7]))
       local arrival = gcra_moved(g.arrival, start, 0, amount, plan[j + 6], plan[j + 7])
       out[at + 1] = Start.with(arrival, g)
       if commit then g.arrival, g.dirty = arrival, true end
@@ -415,7 +415,7 @@ for j = 1, #plan, STRIDE do
       if commit then g.arrival, g.dirty = out[at + 1], true end
     elseif kind >= KIND_FIXED then
       local s, w = window_corrected(kind, lefts[h], amount, plan[j + 8], plan[j + 6], plan[j + 7], start), counters[h]
-      Start.give(w, start)
+      Start.give(w, start, 0)
       out[at + 1] = shown_window(s, w)
       if commit then
         w.s, w.kind, w.dirty = s, kind, true

@@ -94,13 +94,13 @@ for j = 1, #plan, STRIDE do
   if waits and where ~= REMOTE and amount > 0 and paid[h] ~= '1' then
     -- What has a rate is taken at the start.
     if kind == KIND_BUCKET then
-      Start.give(bucket_of(ref, where), start)
+      Start.give(bucket_of(ref, where), start, amount)
     elseif kind == KIND_GCRA then
-      Start.give(gcra_of(ref, where), start)
+      Start.give(gcra_of(ref, where), start, gcra_cost(amount, plan[j + 6], plan[j + 7]))
     elseif kind == KIND_QUEUE then
       plan[j + 8] = start
     elseif kind >= KIND_FIXED then
-      Start.give(window_of(ref, where), start)
+      Start.give(window_of(ref, where), start, 0)
       plan[j + 8] = start
     end
   end

@@ -16,8 +16,25 @@ function Start.ahead(c)
   if c.start and c.start > now then return c.start end
 end
 
-function Start.give(c, start)
-  if start > now and start > (c.start or 0) then c.start = start end
+-- give notes a start that so much is booked at: c.booked is what those who were given
+-- the last start have of it (bucket: units, GCRA: us).
+function Start.give(c, start, booked)
+  if start <= now or start < (c.start or 0) then return end
+  if start > (c.start or 0) then c.start, c.booked = start, 0 end
+  c.booked = (c.booked or 0) + booked
+end
+
+-- rebook adds a difference of one that was given the start, nil for none, and returns
+-- what is booked at the last one, while it is ahead.
+function Start.rebook(c, start, difference)
+  if not Start.ahead(c) then return 0 end
+  local booked = c.booked or 0
+  if start == c.start then
+    booked = booked + difference
+    if booked < 0 then booked = 0 end
+    c.booked = booked
+  end
+  return booked
 end
 
 function Start.later(a, b)
