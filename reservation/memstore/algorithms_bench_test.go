@@ -13,7 +13,7 @@ import (
 // algorithms are limits of 1,000 a minute, one of each kind that has a rate.
 func algorithms() []reservation.Hold {
 	var holds []reservation.Hold
-	for _, kind := range []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog} {
+	for _, kind := range []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog, quota.KindLeakyQueue} {
 		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
 		h.SetRate(quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}})
 		holds = append(holds, h)

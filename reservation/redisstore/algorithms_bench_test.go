@@ -13,7 +13,7 @@ import (
 // Redis of a Reserve and of its Refund of one unit of a limit of each kind, and
 // tells the bytes of a counter's key after ten of them in a scope.
 func BenchmarkAlgorithms(b *testing.B) {
-	kinds := []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog}
+	kinds := []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog, quota.KindLeakyQueue}
 	x := newBench(b)
 	nothing := x.load("return 1")
 	reserves, refunds := make([]samples, len(kinds)), make([]samples, len(kinds))

@@ -68,9 +68,9 @@ local function move_gcra(ref, where, from, to, refill, per, start)
   if from == to then return end
   local g = gcra_of(ref, where)
   local at, before = Start.at(g), g.arrival
-  local booked = Start.rebook(g, start, gcra_cost(to, refill, per) - gcra_cost(from, refill, per))
+  local booked = Start.ahead(g) and Start.rebook(g, start, gcra_cost(to, refill, per) - gcra_cost(from, refill, per)) or 0
   g.arrival, g.dirty = gcra_moved(before, at, from, to, refill, per), true
-  if to < from then g.arrival = Start.gcra_beside(before, g.arrival, at, booked) end
+  if booked > 0 and to < from then g.arrival = Start.gcra_beside(before, g.arrival, at, booked) end
 end
 
 -- Start.take_queue is when a queue is empty after a call that starts at an instant.
@@ -97,7 +97,7 @@ local function shift_gcra(ref, where, difference, refill, per, start)
   if difference == 0 then return end
   local g = gcra_of(ref, where)
   local at, before = Start.at(g), g.arrival
-  local booked = Start.rebook(g, start, gcra_cost(difference, refill, per) - gcra_cost(-difference, refill, per))
+  local booked = Start.ahead(g) and Start.rebook(g, start, gcra_cost(difference, refill, per) - gcra_cost(-difference, refill, per)) or 0
   g.dirty = true
   if difference > 0 then
     g.arrival = gcra_moved(g.arrival, at, 0, difference, refill, per)
