@@ -28,10 +28,12 @@ type Ask struct {
 	Lease  *time.Duration // nil: the default lease
 	DryRun bool
 	// MaxWait is how long after now the reservation may start, 0 to
-	// concurrency.MaxWait: see [ReserveRequest]. Who may wait waits for all that is
-	// asked, so that MinOutputTokens and holds by forecast have no part in it. Nil or
-	// 0: it waits only where a limit is a leaky queue. It is no part of the body that
-	// an idempotency key stands for: who repeats a call has less of it left.
+	// concurrency.MaxWait: see [ReserveRequest]. Where nothing but slots refuses it, the
+	// call is held so long for one, and what is left bounds its start. Who may wait
+	// waits for all that is asked, so that MinOutputTokens and holds by forecast have
+	// no part in it. Nil or 0: it waits only where a limit is a leaky queue. It is no
+	// part of the body that an idempotency key stands for: who repeats a call has less
+	// of it left.
 	MaxWait *time.Duration `json:"-"`
 
 	// Priority is how much of limits that keep a share the call may use.

@@ -96,6 +96,10 @@ type Config struct {
 	// set. Beyond, those whose lease ends first are left out. Below 0: none,
 	// for an engine that can't lose its data alone.
 	Registered int
+	// MaxHeld is how many calls this broker holds at once that wait for slots: 1,000
+	// unless set. Beyond, a call that slots refuse is refused, whatever its MaxWait.
+	// Below 0: none, and so with ConfirmInCall: held calls wait in real time.
+	MaxHeld int
 	// AuditRate is how many accounts a second an Auditor walks through in the
 	// background: 10 unless set. Below 0: none, and only what changes in the
 	// ledger is followed.
@@ -119,6 +123,9 @@ type Config struct {
 	// Logger takes what an operator must know; slog.Default unless set.
 	Logger *slog.Logger
 }
+
+// DefaultMaxHeld is how many calls a broker holds unless set.
+const DefaultMaxHeld = 1000
 
 // MaxKeyText is the longest idempotency key that a caller may send, in bytes.
 const MaxKeyText = MaxKeyBytes
@@ -145,6 +152,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Registered == 0 {
 		c.Registered = 100_000
+	}
+	if c.MaxHeld == 0 {
+		c.MaxHeld = DefaultMaxHeld
+	}
+	if c.MaxHeld < 0 || c.ConfirmInCall {
+		c.MaxHeld = 0
 	}
 	if c.AuditRate == 0 {
 		c.AuditRate = 10
@@ -174,6 +187,7 @@ type Broker struct {
 	told      *toldVersions
 	late      *lateUses
 	audited   *auditFindings
+	held      *heldCalls
 	forecasts *forecast.Learner
 	skew      atomic.Int64 // microseconds by which the engine's clock is ahead of ours
 }
@@ -189,6 +203,8 @@ func NewBroker(parts Parts, config Config) *Broker {
 	b.told = newToldVersions()
 	b.late = newLateUses()
 	b.audited = &auditFindings{metrics: &b.metrics.audit, found: map[string]accountGaps{}}
+	b.held = newHeldCalls(parts.Store, b.config.MaxHeld)
+	b.metrics.holding(b.config.Registerer, b.held)
 	b.confirms = startConfirmer(b)
 	b.seeds = newSeeder(b)
 	return b
@@ -198,6 +214,7 @@ func NewBroker(parts Parts, config Config) *Broker {
 // reached the engine. What is left then is finished by any Sweeper. No method
 // may be called after it.
 func (b *Broker) Close(ctx context.Context) error {
+	b.held.end()
 	b.seeds.close()
 	return b.confirms.close(ctx)
 }
@@ -219,17 +236,17 @@ func (b *Broker) learnClock(engine time.Time) {
 // (wrapped in *DownError when a limit's rule says so), estimator errors.
 func (b *Broker) Reserve(ctx context.Context, ask Ask) (Decision, error) {
 	start := time.Now()
-	d, err := b.reserve(ctx, ask)
-	b.metrics.decided("reserve", time.Since(start), d, err)
+	d, held, err := b.reserve(ctx, ask)
+	b.metrics.decided("reserve", time.Since(start)-held, d, err)
 	return d, err
 }
 
-func (b *Broker) reserve(ctx context.Context, ask Ask) (Decision, error) {
+// reserve is Reserve, and tells how long the call was held for a slot.
+func (b *Broker) reserve(ctx context.Context, ask Ask) (d Decision, held time.Duration, err error) {
 	lease := b.config.Lease
 	if ask.Lease != nil {
-		var err error
 		if lease, err = checkedLease(*ask.Lease); err != nil {
-			return Decision{}, err
+			return Decision{}, 0, err
 		}
 	}
 	// Counting may take three fifths of the deadline, so that the engine has the
@@ -239,15 +256,20 @@ func (b *Broker) reserve(ctx context.Context, ask Ask) (Decision, error) {
 	defer cancel()
 	w, err := b.prepare(counting, ask, lease)
 	if err != nil {
-		return Decision{}, err
+		return Decision{}, 0, err
 	}
-	ctx, cancel = context.WithTimeout(ctx, max(b.config.Deadline-time.Since(began), b.config.Deadline*2/5))
+	if w.mayHold() && b.held.size() < b.held.most {
+		w.line = &Line{Waiter: w.waiter(b), Keep: heldKeep}
+	}
+	asking, cancel := context.WithTimeout(ctx, max(b.config.Deadline-time.Since(began), b.config.Deadline*2/5))
 	defer cancel()
-	d, err := b.commit(ctx, w)
+	if d, err = b.commit(asking, w); err == nil && w.place > 0 {
+		d, held, err = b.hold(ctx, w, d)
+	}
 	if d.Grant != nil {
 		d.Grant.Estimate = w.estimate
 	}
-	return d, err
+	return d, held, err
 }
 
 // work is one Reserve or Charge on its way.
@@ -260,6 +282,8 @@ type work struct {
 	body     Hash
 	dryRun   bool
 	maxWait  time.Duration
+	line     *Line // that it may wait in for slots; nil: it does not
+	place    int   // there, as of the last answer; 0: none
 	priority quota.Priority
 	extra    []quota.Applied // limits that a charge brings along
 	views    []View          // of a charge, in place of the token's labels and amounts; empty: those
@@ -417,7 +441,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		request := ReserveRequest{
 			Account: w.token.Account, ID: w.token.ID, Holds: w.token.holds(),
 			Lease: w.token.Lease, Retention: w.token.Retention,
-			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun, MaxWait: w.maxWait,
+			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun, MaxWait: w.maxWait, Line: w.line,
 		}
 		if w.parent != nil {
 			request.Parent, request.Spill = w.token.Kin.Parent, spilled(w.token.Holds)
@@ -430,6 +454,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			return b.withoutEngine(ctx, w, err)
 		}
 		b.metrics.reclaimed(answer.Reclaimed)
+		w.place = answer.Place
 		switch answer.Verdict {
 		case Granted:
 			if err := w.decide(b, answer.Decided); err != nil {

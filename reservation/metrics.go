@@ -40,6 +40,8 @@ type metrics struct {
 	restores        *prometheus.CounterVec
 	audit           auditMetrics
 
+	held *prometheus.HistogramVec
+
 	limitNames boundedNames
 }
 
@@ -60,6 +62,9 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "budgetd_reservation_call_duration_seconds", Help: "Time that a call took in the broker.", Buckets: durationBuckets,
 		}, []string{"call"}),
+		held: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "budgetd_reservation_slot_wait_seconds", Help: "Time that a Reserve was held for a slot, by what became of it: granted, refused (the wait was over, or something else refuses), left (its caller is gone), ended (the broker stops), failed, full (not held: as many are held as may be).", Buckets: waitBuckets,
+		}, []string{"result"}),
 		refunds:         vector("refunds_total", "Answers to Refund, by result.", "result"),
 		renewals:        vector("renewals_total", "Answers to Renew, by result.", "result"),
 		amounts:         vector("amounts_total", "Amounts by what became of them (held, charged, given_back, overrun; credited, credit_cut by gateways) and meter; cost is in nano-USD.", "what", "meter"),
@@ -82,6 +87,16 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		restores:        vector("restored_total", "Open reservations that were to be brought back after the engine lost data, by what became of it.", "result"),
 		limitNames:      boundedNames{known: map[string]bool{}},
 	}
+}
+
+// waitBuckets span a slot that comes free at once to the longest wait.
+var waitBuckets = []float64{.01, .05, .25, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
+
+// holding exports how many calls wait for a slot.
+func (m *metrics) holding(registerer prometheus.Registerer, h *heldCalls) {
+	promauto.With(registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "budgetd_reservation_held_calls", Help: "Reserves that this broker holds until slots come free for them.",
+	}, func() float64 { return float64(h.size()) })
 }
 
 // registered exports how many reservations the registry has.

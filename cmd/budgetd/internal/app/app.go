@@ -212,6 +212,7 @@ func Start(ctx context.Context, c config.Config, options Options) (_ *App, err e
 		Registered:     a.registered(),
 		AuditRate:      float64(orNone(c.AuditRate)),
 		RetryJitter:    c.RetryJitter,
+		MaxHeld:        orNone(min(c.MaxHeld, c.MaxInFlight/2)),
 		Now:            options.Clock,
 		Registerer:     a.registry,
 		Logger:         a.log,
@@ -311,7 +312,8 @@ func (a *App) Gatherer() prometheus.Gatherer { return a.registry }
 func (a *App) Failed() <-chan error { return a.failed }
 
 // Close stops in the order that loses nothing which was acknowledged: it is not
-// ready any more; no connection is accepted; calls under way finish until ctx
+// ready any more; calls that wait for slots are sent elsewhere; no connection is
+// accepted; calls under way finish until ctx
 // ends, and after that only what they have begun to write; confirmations reach
 // the engine, closings the ledger; then the stores are closed. Closing again
 // returns the first outcome.
@@ -328,6 +330,7 @@ func (a *App) afterGrace() time.Duration {
 
 func (a *App) stop(ctx context.Context) error {
 	a.readiness.Drain()
+	a.broker.EndHeld()
 	var errs []error
 	if err := a.api.server.Shutdown(ctx); err != nil {
 		a.log.Warn("calls are cut off: they did not finish within the grace", "under_way", a.calls.count())

@@ -41,6 +41,7 @@ type Config struct {
 	AuditRate  int // accounts a second; 0: no audits in the background
 
 	MaxInFlight     int           // calls
+	MaxHeld         int           // calls that wait for slots; 0: none
 	MaxRequestBytes int           // bytes
 	QuotaStatus     int           // HTTP status of a quota that is used up: 429 or 403
 	MaxRetryAfter   time.Duration // that callers are told to wait for a quota

@@ -156,7 +156,7 @@ func TestSettings(t *testing.T) {
 		"listen": "127.0.0.1:9999", "ops_listen": "127.0.0.1:9998", "tls_cert": "c.pem", "tls_key": "k.pem",
 		"data": "/tmp/x", "demo": "true", "redis": "redis://h:6379/2", "postgres": "postgres://h:5432/db", "postgres_connections": "9",
 		"single_node": "true", "key_prefix": "p.", "policy": "p.yaml", "deadline": "70ms", "ledger_deadline": "3s",
-		"lease": "1h30m", "retention": "1h", "ledger_queue": "512", "ledger_retention": "2160h", "spool_max_bytes": "1048576", "restore_max": "5", "audit_rate": "0", "max_in_flight": "77", "max_request_bytes": "100000", "quota_exhausted_status": "403", "max_retry_after": "10m", "retry_jitter": "25", "ratelimit_account": "key", "prices": "x.yaml",
+		"lease": "1h30m", "retention": "1h", "ledger_queue": "512", "ledger_retention": "2160h", "spool_max_bytes": "1048576", "restore_max": "5", "audit_rate": "0", "max_in_flight": "77", "max_held": "7", "max_request_bytes": "100000", "quota_exhausted_status": "403", "max_retry_after": "10m", "retry_jitter": "25", "ratelimit_account": "key", "prices": "x.yaml",
 		"webhook_url": "https://h:8443", "webhook_secret": "a-text-of-24-bytes-or-more",
 		"unknown_model_price": "$75.50", "log_level": "debug", "log_format": "json", "pprof": "true", "shutdown_grace": "0s",
 	}

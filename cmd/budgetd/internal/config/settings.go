@@ -85,6 +85,7 @@ const (
 	minSpoolMaxBytes, maxSpoolMaxBytes     = spool.MinMaxBytes, 1 << 40
 	maxRestoreMax                          = 10_000_000
 	maxAuditRate                           = 1000
+	maxMaxHeld                             = 100_000
 )
 
 var settings = []Setting{
@@ -298,6 +299,14 @@ var settings = []Setting{
 		standard: fixed("4096"),
 		set:      number(func(c *Config) *int { return &c.MaxInFlight }, minMaxInFlight, maxMaxInFlight),
 		get:      func(c *Config) string { return strconv.Itoa(c.MaxInFlight) },
+	},
+	{
+		Name: "max_held", Type: "number", Bound: "0 to 100000",
+		Usage:    "calls that are held for slots at once, a `number`",
+		Doc:      "How many Reserves with a maxWait this broker holds at once until slots come free for them, at most half of max_in_flight, among which they count. Beyond it a call that slots refuse is refused at once, with when to come back. 0: none is held.",
+		standard: fixed("1000"),
+		set:      number(func(c *Config) *int { return &c.MaxHeld }, 0, maxMaxHeld),
+		get:      func(c *Config) string { return strconv.Itoa(c.MaxHeld) },
 	},
 	{
 		Name: "max_request_bytes", Type: "bytes", Bound: "65536 to 67108864",

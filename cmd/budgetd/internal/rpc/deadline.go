@@ -75,3 +75,23 @@ func unhurried(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// holdable lets a handler extend the time that the server gives a call: see holdFor.
+func holdable(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == budgetv1connect.BudgetServiceReserveProcedure {
+			r = r.WithContext(context.WithValue(r.Context(), holdKey{}, http.NewResponseController(w)))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type holdKey struct{}
+
+// holdFor lets a call take so long, and readBound to be answered.
+func holdFor(ctx context.Context, wait time.Duration) {
+	if c, ok := ctx.Value(holdKey{}).(*http.ResponseController); ok && wait > 0 {
+		// Where it is not supported the server's own bound holds.
+		_ = c.SetWriteDeadline(time.Now().Add(wait + readBound))
+	}
+}

@@ -84,6 +84,8 @@ func (b *base) asConnect(ctx context.Context, err error, in place) error {
 		return connect.NewError(connect.CodeUnavailable, errors.New("the text of the call was not counted in time: too much is being counted, or it is too long for the deadline; try again, or count it yourself and state inputTokens"))
 	case errors.As(err, &down):
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("limit %s can't be checked at the moment, and its rule is to let nothing pass then; try again", down.Limit))
+	case errors.Is(err, reservation.ErrStopping):
+		return connect.NewError(connect.CodeUnavailable, errors.New("the broker is stopping, and the call waited for a slot; repeat it: with the same idempotencyKey it keeps its place"))
 	case errors.Is(err, reservation.ErrUnavailable):
 		return connect.NewError(connect.CodeUnavailable, errors.New("the broker's store does not answer at the moment; try again"))
 	case errors.Is(err, ledger.ErrTooOld):

@@ -75,6 +75,7 @@ type setup struct {
 	decorate func(reservation.Store) reservation.Store
 	books    func(ledger.Ledger) ledger.Ledger
 	broker   reservation.Config
+	patience time.Duration // of the HTTP server with a call; 0: endless
 }
 
 func start(t testing.TB, s setup) *server {
@@ -167,6 +168,7 @@ func start(t testing.TB, s setup) *server {
 	web.Config.Protocols = &http.Protocols{}
 	web.Config.Protocols.SetHTTP1(true)
 	web.Config.Protocols.SetUnencryptedHTTP2(true)
+	web.Config.ReadTimeout, web.Config.WriteTimeout = s.patience, s.patience
 	web.Start()
 	t.Cleanup(web.Close)
 	srv.url, srv.http = web.URL, web.Client()

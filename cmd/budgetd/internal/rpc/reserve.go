@@ -48,6 +48,9 @@ func (s *service) Reserve(ctx context.Context, request *connect.Request[budgetv1
 		}
 		ask.LLM, ask.MinOutputTokens = &call, tokensIn(m.Llm.MinOutputTokens)
 	}
+	if ask.MaxWait != nil {
+		holdFor(ctx, *ask.MaxWait)
+	}
 	decision, err := s.broker.Reserve(ctx, ask)
 	if err != nil {
 		return nil, s.forAccount(ctx, account, err, inReserve)

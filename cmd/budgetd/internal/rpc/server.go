@@ -125,7 +125,7 @@ func NewServices(parts Parts, who *auth.Authenticator, config Config) ([]Service
 	adminPath, adminHandler := budgetv1connect.NewAdminServiceHandler(&admin{base: shared, parts: parts}, append(slices.Clip(options), connect.WithInterceptors(operatorsOnly{}))...)
 	errorWriter := connect.NewErrorWriter(options...)
 	return []Service{
-			{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, explained(path, budgetMethods, errorWriter, handler))},
+			{budgetv1connect.BudgetServiceName, path, boundBody(config.MaxRequestBytes, errorWriter, explained(path, budgetMethods, errorWriter, holdable(handler)))},
 			{budgetv1connect.AdminServiceName, adminPath, boundBody(config.MaxRequestBytes, errorWriter, explained(adminPath, adminMethods, errorWriter, unhurried(adminHandler)))},
 		}, &Gateway{
 			calls: calls, options: options, errorWriter: errorWriter, most: config.MaxRequestBytes,
