@@ -167,6 +167,15 @@ type Limit struct {
 	// take: 1 to MaxKeepPercent each and in all. See Kept.
 	KeepFor map[Priority]int
 
+	// CountRefusals: a call that is refused, by whatever limit, takes from this one as
+	// if it were admitted, as far as there is something left, and nothing gives it
+	// back. Kinds with a rate but KindLeakyQueue.
+	CountRefusals bool
+
+	// Ban shuts each counter of the limit for a while after too many refusals by it. Of
+	// a soft quota there is none.
+	Ban Ban
+
 	Soft    bool  // KindQuota: never refuses; it counts and alerts
 	AlertAt []int // KindQuota: percents of the amount at which to alert, 1 to 1000, ascending, at most MaxAlerts
 }

@@ -167,6 +167,7 @@ func (l Limit) Validate() error {
 	}
 	l.validateHold(&f)
 	l.validateKeepFor(&f)
+	l.validateRefusals(&f)
 	return f.err()
 }
 
@@ -385,6 +386,12 @@ func (p Pool) Validate() error {
 	}
 	if p.Limit.Kind == KindQuota {
 		f.add("period", "a pool has no quota; state a rate or a max")
+	}
+	if p.Limit.CountRefusals {
+		f.add("count_refusals", "a pool is shared: the refusals of one account would use up what the others have; state it in a limit of the plan")
+	}
+	if p.Limit.Ban != (Ban{}) {
+		f.add("ban", "a pool is shared: the refusals of one account would shut out all others; state it in a limit of the plan")
 	}
 	if slices.Contains(p.Limit.Per, LabelAccount) {
 		f.add("per", "a pool is shared by all accounts; leave account out, or state the limit in a plan")

@@ -175,6 +175,7 @@ type RefusedLimit struct {
 	Spread    time.Duration // by how much RetryAt is later than the limit allows: see Config.RetryJitter
 	ResetsAt  time.Time     // as Level.ResetsAt
 	Now       time.Time     // the engine's clock, from which RetryAt was computed
+	Ban       quota.Ban     // of the limit; the zero value: none
 
 	// Unbounded is the field in which the call could have bounded its output and did
 	// not, so that Output, all that the model may generate, counted; "" when that is
@@ -240,7 +241,10 @@ type LimitStatus struct {
 	Soft    bool          // quota: it never refuses
 	Alerts  []quota.Alert // quota: raised in this period, by percent
 	KeepFor []KeptShare   // what is kept for priorities, lowest first
+	Ban     quota.Ban     // the zero value: none; Level.BannedUntil is when one that is in force ends
 	Granted quota.Amount  // quota: what grants add to the limit's own amount; part of Max
+
+	CountRefusals bool // as quota.Limit.CountRefusals
 }
 
 // KeptShare is what a limit keeps for a priority and above.

@@ -45,6 +45,11 @@ type Hold struct {
 	// it. Nothing else looks at it, and no record keeps it.
 	Keep quota.Amount
 
+	// CountRefusals and Ban say what a refusal leaves behind: see refusals.go. Not of a
+	// pool's counter. Only Reserve and Levels look at them, and no record keeps them.
+	CountRefusals bool      // a bucket, a GCRA or a window
+	Ban           quota.Ban // any kind; spans are whole microseconds. The zero value: none
+
 	// Risk is how much less than its maximum a hold by forecast takes, in the
 	// counter's open sum while the reservation is held: see [Output]. KindBucket
 	// only, 0 to MaxAmount less Amount. Only Restore takes it as given; a Reserve
@@ -85,4 +90,8 @@ type Level struct {
 	Unposted quota.Amount // quota: settled here and not yet confirmed by the ledger; else 0
 	Version  int64        // quota: the ledger's version of Used, 0 unless Seeded; else 0
 	Risk     quota.Amount // bucket: open sum of what holds by forecast take less than their maximum; else 0
+
+	// BannedUntil is when the counter's ban ends; zero when there is none now, or the
+	// hold by which it is looked at has no Ban.
+	BannedUntil time.Time
 }

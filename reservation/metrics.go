@@ -226,6 +226,8 @@ func (r Reason) String() string {
 		return "quota_held"
 	case EnvelopeExhausted:
 		return "envelope_exhausted"
+	case Banned:
+		return "banned"
 	}
 	return "unknown"
 }

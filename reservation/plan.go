@@ -96,6 +96,9 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 			Amount:   amount,
 			OnExpiry: a.Limit.OnExpiry,
 			Shadow:   a.Limit.Mode == quota.ModeShadow,
+
+			CountRefusals: a.Limit.CountRefusals,
+			Ban:           a.Limit.Ban,
 		},
 		Name:  a.Limit.Name,
 		Meter: a.Limit.Meter,
@@ -119,7 +122,7 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 func (h *plannedHold) refused(reason Reason, asked quota.Amount) RefusedLimit {
 	return RefusedLimit{
 		Reason: reason, Limit: h.Name, Pool: h.Pool, Scope: h.Scope, Meter: h.Meter, Kind: h.Kind, Views: h.Views,
-		Asked: asked, Max: h.Capacity(), Window: h.window(),
+		Asked: asked, Max: h.Capacity(), Window: h.window(), Ban: h.Ban,
 	}
 }
 

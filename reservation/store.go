@@ -64,7 +64,8 @@ type Store interface {
 	//  4. a quota with an amount above 0 whose counter is missing or of
 	//     another incarnation: Unseeded with a ticket for each such counter.
 	//     A ticket that stands is given again.
-	//  5. any hold that does not fit: Refused, and nothing is written. The
+	//  5. any hold that does not fit, or whose counter is banned: Refused, and
+	//     nothing is written unless a hold counts refusals: see refusals.go. The
 	//     strictest refusal is reported: one that no waiting helps first, then
 	//     the latest RetryAt, then the first in the plan's order. With Output a
 	//     hold does not fit where it does not for Least tokens. A Shadow hold
@@ -296,6 +297,10 @@ const (
 	// its other children give back helps, and when that is nobody knows: RetryAt is
 	// zero, and Remaining is what the parent has left.
 	EnvelopeExhausted Reason = 6
+
+	// Banned: the counter refuses everything that asks for something until the ban
+	// ends: see Hold.Ban.
+	Banned Reason = 7
 )
 
 // Refusal explains which hold did not fit.

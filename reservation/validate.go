@@ -112,6 +112,9 @@ func (h *Hold) Validate() error {
 	if err := checkRange("keep", h.Keep, 0, quota.MaxAmount); err != nil {
 		return err
 	}
+	if err := h.validateRefusals(); err != nil {
+		return err
+	}
 	most := quota.MaxAmount
 	switch h.Kind {
 	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:

@@ -75,6 +75,25 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 		for _, k := range limit.KeepFor {
 			fmt.Fprintf(s.out, "%s keeps %d%% for %s: calls below leave %s\n", limit.Limit, k.Percent, k.Priority, showAmount(limit.Meter, k.Kept))
 		}
+		showRefusals(s, limit)
+	}
+}
+
+// showRefusals prints what refusals by a limit lead to.
+func showRefusals(s streams, limit *budgetv1.LimitStatus) {
+	name := limit.Limit
+	if limit.Scope != "" {
+		name += " (" + limit.Scope + ")"
+	}
+	if limit.CountRefusals {
+		fmt.Fprintf(s.out, "%s counts what it refuses\n", name)
+	}
+	if b := limit.Ban; b != nil {
+		span := func(ms int64) string { return quota.FormatSpan(time.Duration(ms) * time.Millisecond) }
+		fmt.Fprintf(s.out, "%s bans for %s after %d refusals within %s\n", name, span(b.ForMs), b.Refusals, span(b.WithinMs))
+	}
+	if limit.BannedUntil != nil {
+		fmt.Fprintf(s.out, "%s is banned until %s\n", name, showInstant(limit.BannedUntil))
 	}
 }
 

@@ -18,7 +18,7 @@ type wordList struct {
 }
 
 var (
-	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for"}
+	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for", "count_refusals", "ban"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
 	poolWords   = wordList{append([]string{"meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), ""}
@@ -107,6 +107,13 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 	}
 	if field, stated := fields["keep_for"]; stated {
 		limit.KeepFor = r.keepFor(field)
+	}
+	if field, stated := fields["count_refusals"]; stated {
+		word, _ := r.word(field, []string{"true", "false"}, nil)
+		limit.CountRefusals = word == "true"
+	}
+	if field, stated := fields["ban"]; stated {
+		limit.Ban = r.ban(field)
 	}
 	if field, stated := fields["tolerance"]; stated {
 		var ok bool

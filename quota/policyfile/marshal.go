@@ -198,6 +198,12 @@ func flowLimit(limit quota.Limit, named bool) string {
 	if len(limit.KeepFor) > 0 {
 		fields = append(fields, "keep_for: {"+limit.Keeps()+"}")
 	}
+	if limit.CountRefusals {
+		fields.add("count_refusals", "true")
+	}
+	if limit.Ban != (quota.Ban{}) {
+		fields.add("ban", "{"+limit.Ban.String()+"}")
+	}
 	return fields.String()
 }
 

@@ -87,12 +87,10 @@ var (
 		"mode":    "state the mode of each limit",
 	}
 	unbuiltLimitWords = map[string]string{
-		"window":         "leave it out; state the rate over the window's span, and algorithm: fixed_window or sliding_window",
-		"grants":         "state them in an account",
-		"rollover":       "leave it out",
-		"queue":          "leave it out; a refusal says when to come back",
-		"count_refusals": "leave it out; a refusal counts nothing",
-		"ban":            "leave it out; a refusal says when to come back",
+		"window":   "leave it out; state the rate over the window's span, and algorithm: fixed_window or sliding_window",
+		"grants":   "state them in an account",
+		"rollover": "leave it out",
+		"queue":    "leave it out; a refusal says when to come back",
 	}
 )
 

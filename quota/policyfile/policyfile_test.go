@@ -117,6 +117,8 @@ func TestFullFile(t *testing.T) {
 				{Name: "since-first", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}, FirstUse: true},
 				{Name: "sliding", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 1_000_000, Every: time.Minute}},
 				{Name: "exact", Meter: "requests", Kind: quota.KindSlidingLog, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}},
+				{Name: "strict", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}, Per: []string{"key"}, CountRefusals: true,
+					Ban: quota.Ban{Refusals: 20, Within: time.Minute, For: 90 * time.Minute}},
 				{Name: "steady", Meter: "requests", Kind: quota.KindLeakyQueue, Rate: quota.Rate{Amount: 2, Every: time.Second}, Burst: 30},
 				{Name: "plain", Meter: "requests", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10, Every: 10 * time.Second}, KeepFor: map[quota.Priority]int{quota.PriorityDefault: 10, quota.PriorityCritical: 5}},
 				{Name: "spend", Meter: "cost", Kind: quota.KindQuota, Max: 500_000_000_000, Period: quota.PeriodMonth, WhenDown: quota.DownClosed},

@@ -135,6 +135,12 @@ func limitFields(prefix string, l quota.Limit) []field {
 	if len(l.KeepFor) > 0 {
 		fields = append(fields, field{"keep_for", l.Keeps()})
 	}
+	if l.CountRefusals {
+		fields = append(fields, field{"count_refusals", "true"})
+	}
+	if l.Ban != (quota.Ban{}) {
+		fields = append(fields, field{"ban", l.Ban.String()})
+	}
 	for i := range fields {
 		fields[i].path = prefix + fields[i].path
 	}

@@ -96,6 +96,15 @@ type storedLimit struct {
 	Soft      bool                `json:"soft,omitempty"`
 	AlertAt   []int               `json:"alert_at,omitempty"` // percents
 	KeepFor   map[string]int      `json:"keep_for,omitempty"` // percent by priority
+
+	CountRefusals bool       `json:"count_refusals,omitempty"`
+	Ban           *storedBan `json:"ban,omitempty"`
+}
+
+type storedBan struct {
+	Refusals int   `json:"refusals"`
+	WithinUS int64 `json:"within_us"` // microseconds
+	ForUS    int64 `json:"for_us"`    // microseconds
 }
 
 type storedRate struct {
@@ -216,6 +225,10 @@ func encodeLimit(l quota.Limit) storedLimit {
 	}
 	if l.Rate != (quota.Rate{}) {
 		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
+	}
+	stored.CountRefusals = l.CountRefusals
+	if l.Ban != (quota.Ban{}) {
+		stored.Ban = &storedBan{Refusals: l.Ban.Refusals, WithinUS: l.Ban.Within.Microseconds(), ForUS: l.Ban.For.Microseconds()}
 	}
 	for priority, percent := range l.KeepFor {
 		if stored.KeepFor == nil {
@@ -348,6 +361,14 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 			return quota.Limit{}, fmt.Errorf("limits.%.70s.rate.every_us: %d is not between 1 and %d", s.Name, s.Rate.EveryUS, most)
 		}
 		limit.Rate = quota.Rate{Amount: s.Rate.Amount, Every: time.Duration(s.Rate.EveryUS) * time.Microsecond}
+	}
+	limit.CountRefusals = s.CountRefusals
+	if b := s.Ban; b != nil {
+		const most = int64(quota.MaxBanSpan / time.Microsecond)
+		if b.WithinUS < 1 || b.WithinUS > most || b.ForUS < 1 || b.ForUS > most {
+			return quota.Limit{}, fmt.Errorf("limits.%.70s.ban: within_us %d or for_us %d is not between 1 and %d", s.Name, b.WithinUS, b.ForUS, most)
+		}
+		limit.Ban = quota.Ban{Refusals: b.Refusals, Within: time.Duration(b.WithinUS) * time.Microsecond, For: time.Duration(b.ForUS) * time.Microsecond}
 	}
 	for word, percent := range s.KeepFor {
 		priority, err := quota.ParsePriority(word)

@@ -140,6 +140,8 @@ func (q *quotaState) quotaOver(now int64) bool {
 // not say too: after quotaIdle it goes, and is seeded again when it is needed.
 func (c *counter) silentFrom(quotaIdle int64) int64 {
 	switch {
+	case c.key.kind == kindRefusals:
+		return c.refusalsUntil()
 	case c.key.kind == quota.KindBucket:
 		return max(c.fullAt, c.start)
 	case c.key.kind.IsLevel():
@@ -173,6 +175,8 @@ type look struct {
 	refused   bool          // slots: they are all taken, or for others
 	seeded    bool
 	fund      *hold // of the parent, where it pays; nil: the limit is asked
+
+	bannedUntil int64 // as Level.BannedUntil; 0 for none
 }
 
 // look reads a counter, which may be nil, and changes nothing that shows.
@@ -217,6 +221,9 @@ func (s *Store) look(c *counter, h *reservation.Hold, now int64) look {
 // level shows the look as the contract does.
 func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 	shown := reservation.Level{Remaining: l.left(now), Seeded: l.seeded}
+	if l.bannedUntil != 0 {
+		shown.BannedUntil = at(l.bannedUntil)
+	}
 	if h.Kind.HasRate() && l.at > now {
 		shown.ResetsAt = at(l.at)
 	}
@@ -251,9 +258,9 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 	return shown
 }
 
-// refusal says why hold i of a Reserve does not fit, with a Reason of 0 when it
-// does. With an Output it is that of the least tokens.
-func (l *look) refusal(i int, q *reservation.ReserveRequest, now, until int64) reservation.Refusal {
+// unfit says why hold i of a Reserve does not fit, with a Reason of 0 when it
+// does, whatever is banned. With an Output it is that of the least tokens.
+func (l *look) unfit(i int, q *reservation.ReserveRequest, now, until int64) reservation.Refusal {
 	h := &q.Holds[i]
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
 	fits := asked == 0

@@ -68,12 +68,14 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 	}
 	looks := s.looks[:len(q.Holds)]
 	defer clear(looks)
-	unseeded := false
+	unseeded, banned := false, false
 	for i := range q.Holds {
 		h := &q.Holds[i]
 		looks[i] = s.look(s.lookup(a, h), h, now)
 		looks[i].fundBy(parent, h, q.Spill.Has(i))
 		looks[i].standBehind(q, h, now)
+		looks[i].bannedUntil = s.bannedUntil(a, h, now)
+		banned = banned || !h.Shadow && looks[i].bars(h, q)
 		unseeded = unseeded || h.Amount > 0 && !looks[i].seeded
 	}
 	if unseeded {
@@ -91,7 +93,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 			}
 			answer.Decided.Tokens = min(answer.Decided.Tokens, q.Output.Most(i, &q.Holds[i], looks[i].roomOf(&q.Holds[i], now), looks[i].risk))
 		}
-		if answer.Decided.Tokens >= q.Output.Least {
+		if answer.Decided.Tokens >= q.Output.Least && !banned {
 			decided := *q
 			decided.Holds = held(q, answer.Decided.Tokens, looks, now)
 			for i := range decided.Holds {
@@ -121,11 +123,18 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 		if q.Line != nil && !q.DryRun {
 			answer.Place = s.waitInLine(q, looks, onlySlots, now)
 		}
+		if answer.Place == 0 && !banned && !q.DryRun && q.CountsRefusals() {
+			s.countRefusal(q, looks, answer, until, now)
+		}
 		return nil
 	}
 	start := startOf(q, looks, now)
 	if choice.Decides() {
-		q = decide(choice, q, answer, looks, start, now)
+		if a == nil && !q.DryRun && q.CountsRefusals() {
+			a = s.account(q.Account)
+			defer s.settle(a)
+		}
+		q = s.decide(a, choice, q, answer, looks, start, now)
 	}
 	passTo(q, looks, start)
 	expires := start
@@ -153,7 +162,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 // decide leaves out the shadow holds that do not fit what is granted, and returns
 // the request with the token of what was decided. choice is the request as asked,
 // q with the holds for what is granted.
-func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer, looks []look, start, now int64) *reservation.ReserveRequest {
+func (s *Store) decide(a *space, choice, q *reservation.ReserveRequest, answer *reservation.ReserveAnswer, looks []look, start, now int64) *reservation.ReserveRequest {
 	decided := *q
 	decided.Holds = slices.Clone(q.Holds)
 	if answer.Decided.Forecast == nil {
@@ -170,6 +179,7 @@ func decide(choice, q *reservation.ReserveRequest, answer *reservation.ReserveAn
 			until = granting.QueueUntil(now)
 		}
 		if refusal := looks[i].refusal(i, granting, now, until); refusal.Reason != 0 {
+			refusal = s.countMissed(a, granting, i, &looks[i], refusal, until, now)
 			answer.Shadow = append(answer.Shadow, refusal)
 			answer.Decided.Miss(i, len(q.Holds))
 			h.Amount, h.Risk = 0, 0

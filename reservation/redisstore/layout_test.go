@@ -60,6 +60,15 @@ local function write_window(s, given)
   if not s then return close_value({0, 0, 0, 0, 0, given}) end
   return close_value({s.length, s.calendar, s.start, s.log or s.count, s.before or 0, given})
 end
+local Refusals = {}
+function Refusals.read_ban(raw)
+  local ends, length, log = unpack_all(open_value(raw))
+  return ends, log and {length = length, calendar = 0, start = 0, log = log}
+end
+function Refusals.write_ban(ends, s)
+  if s then return close_value({ends, s.length, s.log}) end
+  return close_value({ends})
+end
 local function read_key(raw) return unpack_all(open_value(raw)) end
 local function write_key(...) return close_value({...}) end
 local function read_quota(raw)

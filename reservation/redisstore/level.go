@@ -28,6 +28,9 @@ type counterState struct {
 	version              int64        // quota
 	seeded               bool         // quota
 
+	bannedUntil int64 // microseconds; 0 for none now
+	fitted      bool  // before a refusal of the Reserve was counted, as the script says
+
 	funded bool         // a Reserve's parent pays the hold
 	room   quota.Amount // funded: what it has left
 }
@@ -46,6 +49,15 @@ func after(now, wait int64) time.Time {
 
 // show is the level of a hold's counter.
 func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
+	l := c.shown(h, now)
+	if c.bannedUntil != 0 {
+		l.BannedUntil = instant(c.bannedUntil)
+	}
+	return l
+}
+
+// shown is its level without a ban.
+func (c counterState) shown(h *reservation.Hold, now int64) reservation.Level {
 	at := max(now, c.start)
 	switch h.Kind {
 	case quota.KindBucket:
@@ -93,9 +105,9 @@ func showAll(holds []reservation.Hold, states []counterState, now int64) []reser
 	return levels
 }
 
-// refusal says why hold i of a Reserve can't start by an instant; fits is true when it
-// can.
-func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until int64) (refusal reservation.Refusal, fits bool) {
+// unfit says why hold i of a Reserve can't start by an instant, whatever is banned; fits
+// is true when it can. Asked and Remaining are told in any case.
+func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int64) (refusal reservation.Refusal, fits bool) {
 	h := &r.Holds[i]
 	level := c.show(h, now)
 	if h.Kind == quota.KindSlots {
@@ -125,7 +137,7 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until i
 		asked, want, soonest = r.Output.Refused(i, h, c.risk)
 	}
 	if fits {
-		return reservation.Refusal{}, true
+		return reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining}, true
 	}
 	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
 	want += keep // two amounts of 53 bits
@@ -149,7 +161,7 @@ func (c counterState) refusal(i int, r *reservation.ReserveRequest, now, until i
 // helps first, then the latest RetryAt, then the first in the plan's order.
 func strictest(r *reservation.ReserveRequest, states []counterState, now, until int64) (worst reservation.Refusal, any bool) {
 	for i := range r.Holds {
-		if r.Holds[i].Shadow {
+		if r.Holds[i].Shadow || states[i].fitted {
 			continue
 		}
 		refusal, fits := states[i].refusal(i, r, now, until)

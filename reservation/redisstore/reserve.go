@@ -88,7 +88,9 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	a.int(waitOf(r, c.atOnce))
 	a.bytes(packKeeps(r.Holds))
 	a.line(r.Line, r.DryRun)
-	return keys, a
+	refusals, bans := s.packRefusals(p, r.Holds)
+	a.bytes(refusals)
+	return append(keys, bans...), a
 }
 
 // reserve runs the script in one key space and returns the counters' states
@@ -107,9 +109,14 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		ends, start := out.intAndStart()
 		answer.StartAt, answer.ExpiresAt = instant(max(now, start)), instant(ends)
 		states = out.levels(r.Holds)
-		answer.Levels = showAll(r.Holds, states, now)
 		if r.Decides() {
 			answer.Decided = out.decided()
+		}
+		if r.CountsRefusals() {
+			out.bans(states)
+		}
+		answer.Levels = showAll(r.Holds, states, now)
+		if r.Decides() {
 			answer.Shadow = shadowRefusals(r, answer.Decided, states, answer.StartAt.UnixMicro(), now)
 		}
 	case reservation.Replayed:
@@ -133,6 +140,9 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 				states[i].room = quota.Amount(out.int())
 				states[i].funded = states[i].room >= 0
 			}
+		}
+		if r.CountsRefusals() {
+			out.bans(states)
 		}
 		answer.Levels = showAll(r.Holds, states, now)
 		refusal, found := strictest(r, states, now, startUntil(r, states, waitOf(r, c.atOnce), now))
@@ -179,16 +189,22 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 
 func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, leg bool) ([]counterState, int64, error) {
 	plan, own := s.plan(p, holds, 0, leg)
-	a := make(args, 0, 64+len(plan))
+	refusals, bans := s.packRefusals(p, holds)
+	a := make(args, 0, 64+len(plan)+len(refusals))
 	a.int(s.now())
 	a.str(p.name)
 	a.bytes(plan)
-	out, err := s.run(ctx, scriptLevels, append([]string{p.hash(), p.dues(), p.index()}, own...), a)
+	a.bytes(refusals)
+	keys := append([]string{p.hash(), p.dues(), p.index()}, own...)
+	out, err := s.run(ctx, scriptLevels, append(keys, bans...), a)
 	if err != nil {
 		return nil, 0, err
 	}
 	now := out.int()
 	states := out.levels(holds)
+	if len(refusals) > 0 {
+		out.bans(states)
+	}
 	return states, now, out.err
 }
 

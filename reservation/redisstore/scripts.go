@@ -39,7 +39,7 @@ func (s script) String() string { return scriptNames[s] }
 
 // modules are the files that every script is made of, in order, after the
 // prelude. The layout's file is apart: a test composes another.
-var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "line", "slots", "quota", "record", "tree", "reclaim"}
+var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "line", "slots", "quota", "record", "tree", "reclaim", "refusals"}
 
 // hot names the files that take a script's usual case.
 var hot = map[script]string{scriptReserve: "reserve_hot", scriptRefund: "refund_hot"}

@@ -54,7 +54,9 @@ func (d *differences) instant(field string, got, want time.Time) {
 func sameLevel(a, b reservation.Level) bool {
 	at, bt := a.ResetsAt, b.ResetsAt
 	a.ResetsAt, b.ResetsAt = time.Time{}, time.Time{}
-	return a == b && sameInstant(at, bt)
+	au, bu := a.BannedUntil, b.BannedUntil
+	a.BannedUntil, b.BannedUntil = time.Time{}, time.Time{}
+	return a == b && sameInstant(at, bt) && sameInstant(au, bu)
 }
 
 func (d *differences) levels(now time.Time, holds []reservation.Hold, got, want []reservation.Level) {
@@ -70,6 +72,7 @@ func (d *differences) levels(now time.Time, holds []reservation.Hold, got, want 
 		field := fmt.Sprintf("level %d (%s)", i, holds[i].Limit)
 		d.check(g.Held == w.Held, field+" held", g.Held, w.Held)
 		d.check(g.Unposted == w.Unposted, field+" unposted", g.Unposted, w.Unposted)
+		d.instant(field+" banned until", g.BannedUntil, w.BannedUntil)
 		if holds[i].Kind == quota.KindQuota {
 			d.instant(field+" resets", g.ResetsAt, w.ResetsAt)
 			if !now.Before(holds[i].Period.End) {
@@ -148,7 +151,7 @@ var (
 	confirmNames = []string{"", "adopted", "stopped", "unknown", "old"}
 	restoreNames = []string{"", "restored", "known", "ended"}
 	stateNames   = []string{"unknown", "held", "expired", "settled"}
-	reasonNames  = []string{"", "rate_limited", "concurrency_limited", "quota_exhausted", "exceeds_capacity", "quota_held", "envelope_exhausted"}
+	reasonNames  = []string{"", "rate_limited", "concurrency_limited", "quota_exhausted", "exceeds_capacity", "quota_held", "envelope_exhausted", "banned"}
 )
 
 func nameIn[T ~uint8](names []string, v T) string {

@@ -58,6 +58,7 @@ type world struct {
 	waits      bool // reservations wait for their start, and there are queues
 	keeps      bool // Reserves must leave something to higher priorities
 	lines      bool // callers wait for slots, of which most limits are
+	refusals   bool // limits count refusals, and ban
 }
 
 var worlds = map[string]world{
@@ -85,6 +86,11 @@ var worlds = map[string]world{
 	"Lines and waits":           {lines: true, keeps: true, algorithms: true, waits: true, changing: true},
 	"Lines and trees":           {lines: true, shadows: true, trees: true, changing: true},
 	"Priorities and waits":      {keeps: true, algorithms: true, waits: true, changing: true, pools: true},
+
+	"Refusals":                {refusals: true},
+	"Refusals and algorithms": {refusals: true, algorithms: true, changing: true, pools: true, lossy: true},
+	"Refusals and shadows":    {refusals: true, algorithms: true, shadows: true, keeps: true},
+	"Refusals and waits":      {refusals: true, algorithms: true, waits: true, shadows: true, trees: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -235,6 +241,10 @@ func history(t *rapid.T, engine Engine, clock *Clock, w world) {
 		for i := range h.limits {
 			h.limits[i].Shadow = i%3 == 0
 		}
+	}
+	if w.refusals {
+		actions["refusals"] = h.changeRefusals
+		firstRefusals(h.limits)
 	}
 	if w.lossy {
 		actions["disaster"] = h.disaster

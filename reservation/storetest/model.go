@@ -32,6 +32,7 @@ type Model struct {
 	starts      []modelStart
 	line        []modelPlace                // who waits for slots
 	asking      *reservation.ReserveRequest // under way
+	bans        []*modelBan
 }
 
 var _ reservation.Store = (*Model)(nil)
@@ -108,7 +109,7 @@ type modelQuota struct {
 
 // LoseData forgets everything and begins another incarnation.
 func (m *Model) LoseData() {
-	m.records, m.buckets, m.quotas, m.rates, m.starts, m.line = nil, nil, nil, nil, nil, nil
+	m.records, m.buckets, m.quotas, m.rates, m.starts, m.line, m.bans = nil, nil, nil, nil, nil, nil, nil
 	m.incarnation++
 }
 
@@ -535,7 +536,7 @@ func (m *Model) orphan(account string, id reservation.ID, lease, retention time.
 		expires: id.Minted().UnixMicro() + lease.Microseconds(), kin: kin, tree: kin.InEnvelope(),
 	}
 	for _, h := range holds {
-		r.holds = append(r.holds, modelHold{Hold: h, at: id.Minted().UnixMicro()})
+		r.holds = append(r.holds, modelHold{Hold: withoutRefusals(h), at: id.Minted().UnixMicro()})
 		if h.Kind == quota.KindQuota {
 			m.quotaOrNew(nameOf(account, h.Counter), h.Period)
 		}
@@ -610,7 +611,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	m.asking = &q
 	defer func() { m.asking = nil }()
 	decided, shadowing, refusing := false, q, []reservation.Refusal(nil)
-	if q.Output != nil {
+	if q.Output != nil && !m.banned(&q) {
 		var holds []reservation.Hold
 		if holds, answer.Decided, decided = m.decide(&q); decided {
 			shadowing.Output = outputFor(q.Output, answer.Decided.Tokens)
@@ -622,10 +623,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		if h.Kind == quota.KindSlots && q.Settle != nil || h.Shadow {
 			continue
 		}
-		refusal, fits := m.refusalBy(q.Account, i, h, until)
-		if q.Output != nil && !decided {
-			refusal, fits = m.outputRefusal(&q, i)
-		}
+		refusal, fits := m.whyNot(&q, i, decided, until)
 		if !fits {
 			refusing = append(refusing, refusal)
 		}
@@ -634,9 +632,12 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		}
 	}
 	if answer.Verdict == reservation.Refused {
-		answer.Levels = m.levels(q.Account, q.Holds)
+		answer.Levels = m.shownLevels(q.Account, q.Holds)
 		if q.Line != nil && !q.DryRun {
 			answer.Place = m.wait(&q, refusing)
+		}
+		if answer.Place == 0 {
+			m.countRefusal(&q, &answer, until)
 		}
 		return answer, nil
 	}
@@ -650,6 +651,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	before := *m
 	before.buckets, before.quotas, before.rates = m.cloneBuckets(), m.cloneQuotas(), m.cloneRates()
 	before.records, before.starts, before.line = slices.Clone(m.records), m.cloneStarts(), slices.Clone(m.line)
+	before.bans = m.cloneBans()
 	if q.Line != nil {
 		m.leave(q.Account, q.Holds, q.Line.Waiter)
 	}
@@ -673,7 +675,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	}
 	m.records = append(m.records, r)
 	for i, h := range q.Holds {
-		taken := modelHold{Hold: h}
+		taken := modelHold{Hold: withoutRefusals(h)}
 		if own := m.funds[i]; own != nil {
 			own.hand(h.Amount)
 			r.kin.Taken = r.kin.Taken.With(i)
@@ -708,7 +710,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 		r.wait(now)
 	}
 	answer.Verdict, answer.StartAt, answer.ExpiresAt = reservation.Granted, instant(start), instant(r.expires)
-	answer.Levels = m.levels(q.Account, q.Holds)
+	answer.Levels = m.shownLevels(q.Account, q.Holds)
 	if q.DryRun {
 		if parent != nil {
 			*parent = parentBefore
@@ -883,7 +885,7 @@ func (m *Model) Lookup(ctx context.Context, account string, id reservation.ID) (
 
 // Levels shows counters.
 func (m *Model) Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error) {
-	return m.levels(account, holds), instant(m.now()), nil
+	return m.shownLevels(account, holds), instant(m.now()), nil
 }
 
 // Ping answers nil.

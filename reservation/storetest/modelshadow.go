@@ -34,13 +34,11 @@ func (m *Model) missShadows(q *reservation.ReserveRequest, holds []reservation.H
 		if h.Kind == quota.KindLeakyQueue {
 			until = q.QueueUntil(m.now())
 		}
-		refusal, fits := m.refusalBy(q.Account, i, h, until)
-		if q.Output != nil {
-			refusal, fits = m.outputRefusal(q, i)
-		}
+		refusal, fits := m.whyNot(q, i, false, until)
 		if fits {
 			continue
 		}
+		refusal = m.countMissed(q, i, refusal, until)
 		answer.Shadow = append(answer.Shadow, refusal)
 		if answer.Decided.Missed == nil {
 			answer.Decided.Missed = make([]bool, len(holds))

@@ -21,7 +21,8 @@ import (
 //	limit NAME fixed|first_use|counter|log RATE [charge] [pool=P]    windows
 //	limit NAME slots MAX [charge] [pool=P]
 //	limit NAME quota MAX day|week|month|year [charge]
-//	                                         or shadow beside charge: a shadow limit
+//	                                         or shadow beside charge: a shadow limit;
+//	                                         count: it counts refusals; ban=N/WITHIN/FOR
 //	                                         again with the same NAME: the limit changes
 //	+1.5s   at 3.5s   at 2026-12-01T00:00:00Z   back 2s
 //	                                         time passes; "at" counts from the start; 1d is 24h
@@ -77,6 +78,7 @@ import (
 //	sweep     expired= pending=r1,r2 (or none) epoch=same epoch=new (than at the last)
 //	lookup    held expired settled unknown; late confirmed rank= LIMIT.actual= expires=
 //	levels    remaining= (of the first) LIMIT.remaining= ... seeded= version=
+//	          ban= LIMIT.ban= (until when; reserve too)
 //
 // Instants are shown as spans from now, or "none". Whatever is expected or
 // not, every answer is compared with the model's, and after every step so are
@@ -288,7 +290,9 @@ func (st *step) parseLimit(words []string) error {
 			l.hold.OnExpiry = quota.ExpiryCharge
 		} else if word == "shadow" {
 			l.hold.Shadow = true
-		} else {
+		} else if ok, err := parseRefusals(word, &l.hold); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		} else if !ok {
 			plain = append(plain, word)
 		}
 	}

@@ -56,7 +56,7 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 		r.start = start
 	}
 	for i, h := range q.Holds {
-		r.holds = append(r.holds, modelHold{Hold: h, at: q.ID.Minted().UnixMicro()})
+		r.holds = append(r.holds, modelHold{Hold: withoutRefusals(h), at: q.ID.Minted().UnixMicro()})
 		if own := parent.fund(h); own != nil && q.Kin.Taken.Has(i) && own.left() >= h.Amount {
 			own.hand(h.Amount)
 			r.kin.Taken = r.kin.Taken.With(i)

@@ -262,6 +262,7 @@ func (f facts) levels(names []string, levels []reservation.Level, now time.Time)
 			f[prefix+"held"], f[prefix+"unposted"] = l.Held, l.Unposted
 			f[prefix+"seeded"], f[prefix+"version"] = l.Seeded, l.Version
 			f.span(prefix+"resets", l.ResetsAt, now)
+			f.span(prefix+"ban", l.BannedUntil, now)
 		}
 	}
 }

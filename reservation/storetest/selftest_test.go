@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/big"
 	"path"
 	"runtime"
@@ -1303,6 +1304,10 @@ var mutants = []mutant{
 	}},
 }
 
+// likelyWorlds is how the names of the worlds begin in which a mutant is found soon, by
+// its name.
+var likelyWorlds = map[string]string{}
+
 // caught returns what finds the mutant: the name of the first scenario and of
 // the first case, and whether a history does where it should.
 func caught(t *testing.T, m mutant) (by []string, byHistory bool) {
@@ -1345,7 +1350,21 @@ func caught(t *testing.T, m mutant) (by []string, byHistory bool) {
 	if !m.byHistory {
 		return by, false
 	}
-	for name, w := range worlds {
+	names := slices.Collect(maps.Keys(worlds))
+	slices.SortStableFunc(names, func(a, b string) int { // those that are made for it first
+		likely := func(name string) bool {
+			return likelyWorlds[m.name] != "" && strings.HasPrefix(name, likelyWorlds[m.name])
+		}
+		switch {
+		case likely(a) == likely(b):
+			return 0
+		case likely(a):
+			return -1
+		}
+		return 1
+	})
+	for _, name := range names {
+		w := worlds[name]
 		recorder := &recorder{name: name}
 		recorder.run(func() {
 			check(recorder, 0, func(rt *rapid.T) { history(rt, engine, clock, w) })

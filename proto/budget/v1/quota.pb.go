@@ -441,7 +441,14 @@ type LimitStatus struct {
 	// Empty: nothing.
 	KeepFor []*KeptShare `protobuf:"bytes,20,rep,name=keep_for,json=keepFor,proto3" json:"keep_for,omitempty"`
 	// Whether the limit refuses.
-	Mode          LimitMode `protobuf:"varint,25,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
+	Mode LimitMode `protobuf:"varint,25,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
+	// Whether calls that are refused take from the limit, as if they were admitted.
+	CountRefusals bool `protobuf:"varint,26,opt,name=count_refusals,json=countRefusals,proto3" json:"count_refusals,omitempty"`
+	// What bans a counter of the limit. Absent: nothing.
+	Ban *Ban `protobuf:"bytes,27,opt,name=ban,proto3" json:"ban,omitempty"`
+	// When the counter's ban ends. Absent: it is not banned. Of a limit in shadow: when
+	// it would end.
+	BannedUntil   *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=banned_until,json=bannedUntil,proto3" json:"banned_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +630,91 @@ func (x *LimitStatus) GetMode() LimitMode {
 	return LimitMode_LIMIT_MODE_UNSPECIFIED
 }
 
+func (x *LimitStatus) GetCountRefusals() bool {
+	if x != nil {
+		return x.CountRefusals
+	}
+	return false
+}
+
+func (x *LimitStatus) GetBan() *Ban {
+	if x != nil {
+		return x.Ban
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetBannedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BannedUntil
+	}
+	return nil
+}
+
+// Ban shuts a counter of a limit for a while to whoever goes on asking it.
+type Ban struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// After so many refusals by the limit.
+	Refusals int32 `protobuf:"varint,1,opt,name=refusals,proto3" json:"refusals,omitempty"`
+	// Within so many milliseconds.
+	WithinMs int64 `protobuf:"varint,2,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"`
+	// The counter refuses everything for so many milliseconds.
+	ForMs         int64 `protobuf:"varint,3,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ban) Reset() {
+	*x = Ban{}
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ban) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ban) ProtoMessage() {}
+
+func (x *Ban) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ban.ProtoReflect.Descriptor instead.
+func (*Ban) Descriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Ban) GetRefusals() int32 {
+	if x != nil {
+		return x.Refusals
+	}
+	return 0
+}
+
+func (x *Ban) GetWithinMs() int64 {
+	if x != nil {
+		return x.WithinMs
+	}
+	return 0
+}
+
+func (x *Ban) GetForMs() int64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
 // KeptShare is what only calls of a priority and above may take of a limit, beside
 // what is kept for other priorities.
 type KeptShare struct {
@@ -639,7 +731,7 @@ type KeptShare struct {
 
 func (x *KeptShare) Reset() {
 	*x = KeptShare{}
-	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	mi := &file_budget_v1_quota_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +743,7 @@ func (x *KeptShare) String() string {
 func (*KeptShare) ProtoMessage() {}
 
 func (x *KeptShare) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	mi := &file_budget_v1_quota_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +756,7 @@ func (x *KeptShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptShare.ProtoReflect.Descriptor instead.
 func (*KeptShare) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *KeptShare) GetPriority() string {
@@ -701,7 +793,7 @@ type RaisedAlert struct {
 
 func (x *RaisedAlert) Reset() {
 	*x = RaisedAlert{}
-	mi := &file_budget_v1_quota_proto_msgTypes[5]
+	mi := &file_budget_v1_quota_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +805,7 @@ func (x *RaisedAlert) String() string {
 func (*RaisedAlert) ProtoMessage() {}
 
 func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[5]
+	mi := &file_budget_v1_quota_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +818,7 @@ func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedAlert.ProtoReflect.Descriptor instead.
 func (*RaisedAlert) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{5}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RaisedAlert) GetPercent() int32 {
@@ -768,7 +860,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xc0\x05\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xc8\x06\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -791,7 +883,14 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\agranted\x18\x12 \x01(\x03R\agranted\x12.\n" +
 	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\x12/\n" +
 	"\bkeep_for\x18\x14 \x03(\v2\x14.budget.v1.KeptShareR\akeepFor\x12(\n" +
-	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\"U\n" +
+	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\x12%\n" +
+	"\x0ecount_refusals\x18\x1a \x01(\bR\rcountRefusals\x12 \n" +
+	"\x03ban\x18\x1b \x01(\v2\x0e.budget.v1.BanR\x03ban\x12=\n" +
+	"\fbanned_until\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vbannedUntil\"U\n" +
+	"\x03Ban\x12\x1a\n" +
+	"\brefusals\x18\x01 \x01(\x05R\brefusals\x12\x1b\n" +
+	"\twithin_ms\x18\x02 \x01(\x03R\bwithinMs\x12\x15\n" +
+	"\x06for_ms\x18\x03 \x01(\x03R\x05forMs\"U\n" +
 	"\tKeptShare\x12\x1a\n" +
 	"\bpriority\x18\x01 \x01(\tR\bpriority\x12\x18\n" +
 	"\apercent\x18\x02 \x01(\x05R\apercent\x12\x12\n" +
@@ -828,7 +927,7 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_budget_v1_quota_proto_goTypes = []any{
 	(LimitMode)(0),                // 0: budget.v1.LimitMode
 	(LimitKind)(0),                // 1: budget.v1.LimitKind
@@ -836,31 +935,34 @@ var file_budget_v1_quota_proto_goTypes = []any{
 	(*GetQuotaResponse)(nil),      // 3: budget.v1.GetQuotaResponse
 	(*CalendarPeriod)(nil),        // 4: budget.v1.CalendarPeriod
 	(*LimitStatus)(nil),           // 5: budget.v1.LimitStatus
-	(*KeptShare)(nil),             // 6: budget.v1.KeptShare
-	(*RaisedAlert)(nil),           // 7: budget.v1.RaisedAlert
-	nil,                           // 8: budget.v1.GetQuotaRequest.LabelsEntry
-	nil,                           // 9: budget.v1.GetQuotaResponse.TotalsEntry
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*Ban)(nil),                   // 6: budget.v1.Ban
+	(*KeptShare)(nil),             // 7: budget.v1.KeptShare
+	(*RaisedAlert)(nil),           // 8: budget.v1.RaisedAlert
+	nil,                           // 9: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 10: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	8,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	9,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
 	5,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	9,  // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	10, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
 	4,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
-	10, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
-	10, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	11, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	11, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
 	1,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	10, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	10, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	7,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
-	6,  // 10: budget.v1.LimitStatus.keep_for:type_name -> budget.v1.KeptShare
+	11, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	11, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	8,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
+	7,  // 10: budget.v1.LimitStatus.keep_for:type_name -> budget.v1.KeptShare
 	0,  // 11: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
-	10, // 12: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	6,  // 12: budget.v1.LimitStatus.ban:type_name -> budget.v1.Ban
+	11, // 13: budget.v1.LimitStatus.banned_until:type_name -> google.protobuf.Timestamp
+	11, // 14: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -874,7 +976,7 @@ func file_budget_v1_quota_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -43,6 +43,10 @@ const (
 	// granted it. Only what its other calls give back helps: the refusal is not
 	// retryable, and remaining is what the envelope has left.
 	RefusalReason_REFUSAL_REASON_ENVELOPE_EXHAUSTED RefusalReason = 6
+	// The counter is banned: it refused too many calls within a span, and refuses all
+	// until the ban ends. retry_at is when it ends, or when the limit covers the call
+	// if that is later. Asking meanwhile does not prolong it.
+	RefusalReason_REFUSAL_REASON_BANNED RefusalReason = 7
 )
 
 // Enum value maps for RefusalReason.
@@ -55,6 +59,7 @@ var (
 		4: "REFUSAL_REASON_EXCEEDS_CAPACITY",
 		5: "REFUSAL_REASON_QUOTA_HELD",
 		6: "REFUSAL_REASON_ENVELOPE_EXHAUSTED",
+		7: "REFUSAL_REASON_BANNED",
 	}
 	RefusalReason_value = map[string]int32{
 		"REFUSAL_REASON_UNSPECIFIED":         0,
@@ -64,6 +69,7 @@ var (
 		"REFUSAL_REASON_EXCEEDS_CAPACITY":    4,
 		"REFUSAL_REASON_QUOTA_HELD":          5,
 		"REFUSAL_REASON_ENVELOPE_EXHAUSTED":  6,
+		"REFUSAL_REASON_BANNED":              7,
 	}
 )
 
@@ -352,7 +358,7 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\fInvalidField\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05bound\x18\x03 \x01(\tR\x05bound*\x87\x02\n" +
+	"\x05bound\x18\x03 \x01(\tR\x05bound*\xa2\x02\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bREFUSAL_REASON_RATE_LIMITED\x10\x01\x12&\n" +
@@ -360,7 +366,8 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\x1eREFUSAL_REASON_QUOTA_EXHAUSTED\x10\x03\x12#\n" +
 	"\x1fREFUSAL_REASON_EXCEEDS_CAPACITY\x10\x04\x12\x1d\n" +
 	"\x19REFUSAL_REASON_QUOTA_HELD\x10\x05\x12%\n" +
-	"!REFUSAL_REASON_ENVELOPE_EXHAUSTED\x10\x06B5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
+	"!REFUSAL_REASON_ENVELOPE_EXHAUSTED\x10\x06\x12\x19\n" +
+	"\x15REFUSAL_REASON_BANNED\x10\aB5Z3github.com/budgetd/budgetd/proto/budget/v1;budgetv1b\x06proto3"
 
 var (
 	file_budget_v1_refusal_proto_rawDescOnce sync.Once

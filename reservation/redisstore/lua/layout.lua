@@ -67,6 +67,21 @@ local function write_window(s, given)
   return pack(1, s.length, s.calendar, s.start, s.count, s.before)
 end
 
+-- Ban: when it ends, 0 while refusals are counted; then the length and the log of
+-- those: see refusals.lua.
+local Refusals = {}
+
+function Refusals.read_ban(raw)
+  local layout, ends, length, log = unpack_msg(raw)
+  if layout ~= 1 then foreign(layout) end
+  return ends, log and {length = length, calendar = 0, start = 0, log = log}
+end
+
+function Refusals.write_ban(ends, s)
+  if s then return pack(1, ends, s.length, s.log) end
+  return pack(1, ends)
+end
+
 -- Quota: one table; from index 2 on, nine values a period: key, end, used,
 -- version, incarnation of the seed, ticket, incarnation of the ticket, held,
 -- unposted.

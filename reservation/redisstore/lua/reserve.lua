@@ -9,7 +9,8 @@
 --     parent or '', for each hold 1 if it spills: the limit is asked where the
 --     parent has too little, how long it may wait us: 0 not at all, -1 for the plan's
 --     queues, what must be left of each hold's counter: a packed list, or '', waiter in
---     line or '', how long its place stands us: 0 where it neither gets one nor loses it
+--     line or '', how long its place stands us: 0 where it neither gets one nor loses it,
+--     refusals (see refusals.lua) or ''
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
 --     then for each hold, as in reservation.Slope, tokens' worth in 1/per, per,
 --     rest, weight, tolerance, and 1 if a pool elsewhere took its forecast
@@ -27,11 +28,13 @@
 --   7 refused   place in line or 0; hold (from 0), callers ahead in its line, first
 --               end of a place, ... for the holds with a line; levels; with a parent also, for each hold, what it has left of
 --               it, -1 where the limit is asked
+-- with refusals, after all that of 1 and 7, when each hold's ban ends and which fitted
 --   8 the parent is not open   9 its tree takes no child more
-local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait, keeps, waiter, stands = unpack_msg(ARGV[1])
+local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait, keeps, waiter, stands, refusals = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 keeps = keeps ~= '' and unpack_msg(keeps)
+refusals = refusals ~= '' and Refusals.read(refusals)
 
 local get, mget = {'HMGET', A, 'm', 'r' .. id}, nil
 for j = 1, #plan, STRIDE do
@@ -51,6 +54,7 @@ local reclaimed, ended = reclaim(64)
 
 local function answer(...)
   if reclaimed > 0 then flush(idle) end
+  if refusals and refusals.counted then Refusals.flush_taken(refusals, idle, reclaimed > 0) end
   return pack(...)
 end
 
@@ -238,6 +242,14 @@ for j = 1, #plan, STRIDE do
     if first then
       if watches then watched[h] = first elseif first > latest then latest = first end
     end
+    if refusals then
+      local r = refusals[h]
+      r.asked, r.first, r.fits = asked, first, not short
+      if kind == KIND_SLOTS and charge == 1 then r.asked = 0 end
+      if Refusals.bars(r, r.asked) then
+        if watches then missed[h] = true else Refusals.banned = true end
+      end
+    end
     if short then
       if watches then
         missed[h] = true
@@ -259,7 +271,7 @@ end
 local start = latest > queued and latest or queued
 local until_at = now
 if max_wait > 0 then until_at = now + max_wait elseif max_wait < 0 then until_at = queued end
-if start > until_at then refused, Line.others = true, true end
+if start > until_at or Refusals.banned then refused, Line.others = true, true end
 if chooses then start = now end -- what is chosen does not wait
 for i, first in pairs(watched) do
   if first > start then missed[i] = true end
@@ -269,6 +281,7 @@ if chooses then
   -- The largest number of tokens at which every hold fits, and which of them take
   -- their forecast: see reservation.Output.
   local o = unpack_msg(output_raw)
+  Refusals.output = o
   local asked, least, forecast = o[1], o[2], o[3]
   for n in pairs(funds) do o[5 + 6 * (n - 1) + 4] = 0 end -- no forecasts there
 
@@ -310,7 +323,7 @@ if chooses then
       if most < granted then granted = most end
     end
   end
-  refused = granted < least
+  refused = granted < least or Refusals.banned
   if not refused then
     chosen, h = {}, 0
     for j = 1, #plan, STRIDE do
@@ -326,7 +339,7 @@ if chooses then
         end
       end
       if shadow_raw ~= '' and byte(shadow_raw, h) ~= 48 then
-        missed[h] = rooms[h] and chosen[h] == '0' and most > 0 and most > rooms[h]
+        missed[h] = refusals and Refusals.bars(refusals[h], refusals[h].asked) or rooms[h] and chosen[h] == '0' and most > 0 and most > rooms[h]
       end
     end
   end
@@ -336,6 +349,11 @@ if decides and not refused then
   granted, chosen, h = granted or 0, chosen or {}, 0
   for j = 1, #plan, STRIDE do
     h = h + 1
+    if missed[h] and refusals and mode == 0 then
+      Refusals.count_missed(refusals, h, j, plan, granted, {
+        rooms = rooms, keeps = keeps, counters = counters, lefts = lefts, rests = rests, out = out, places = places,
+      })
+    end
     if missed[h] or shadow_raw ~= '' and byte(shadow_raw, h) == 50 then
       plan[j + 3], chosen[h] = 0, '2'
       if plan[j] == KIND_BUCKET then plan[j + 8] = 0 end
@@ -351,6 +369,16 @@ if refused then
     for i = 1, h do out[n + i] = funds[i] and rooms[i] or -1 end
   end
   local place = stands > 0 and Line.wait(plan, waiter, stands, keeps) or 0
+  if refusals then
+    if place == 0 and mode == 0 and not Refusals.banned then
+      Refusals.count(refusals, plan, {
+        rooms = rooms, keeps = keeps, counters = counters, lefts = lefts, rests = rests, out = out, places = places,
+        funds = funds, shadows = shadow_raw, until_at = until_at,
+      })
+    end
+    local m = envelope and n + h or n
+    out[m + 1], out[m + 2] = Refusals.show(refusals)
+  end
   return answer(7, now, reclaimed, place, Line.seen, n, unpack_all(out))
 end
 
@@ -453,4 +481,9 @@ if commit then
   flush(idle)
 end
 if decides then out[n + 1], out[n + 2] = granted, chosen end
+if refusals then
+  if commit then Refusals.flush(refusals) end
+  local m = decides and n + 2 or n
+  out[m + 1], out[m + 2] = Refusals.show(refusals)
+end
 return pack(1, now, reclaimed, start > now and {ends, start} or ends, n, unpack_all(out))

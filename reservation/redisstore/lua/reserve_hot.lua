@@ -1,12 +1,12 @@
 -- The usual case of reserve.lua in one piece: a commit without key, Charge, parent,
--- output to choose, shadow hold or anything kept, nothing to reclaim, every counter known by the same
+-- output to choose, shadow hold, anything kept or refusals that count, nothing to reclaim, every counter known by the same
 -- parameters and without risk, and all holds fit. Whatever else it meets, it has written nothing and reserve.lua decides.
 -- It is here because every function that a script defines costs 0.1 us and
 -- more a call: see the package's documentation for what it gains. Layout 1 only.
 local A, D, I = KEYS[1], KEYS[2], KEYS[3]
 repeat
-  local clock, name, id, minted, span, retention, ask, token, mode, _, _, charge, _, _, plan_raw, output_raw, shadow_raw, parent, _, _, keeps, waiter = unpack_msg(ARGV[1])
-  if mode ~= 0 or charge ~= 0 or output_raw ~= '' or shadow_raw ~= '' or parent ~= '' or keeps ~= '' or waiter ~= '' or KEYS[5] ~= A then break end
+  local clock, name, id, minted, span, retention, ask, token, mode, _, _, charge, _, _, plan_raw, output_raw, shadow_raw, parent, _, _, keeps, waiter, _, refusals = unpack_msg(ARGV[1])
+  if mode ~= 0 or charge ~= 0 or output_raw ~= '' or shadow_raw ~= '' or parent ~= '' or keeps ~= '' or waiter ~= '' or refusals ~= '' or KEYS[5] ~= A then break end
   local now
   if clock > 0 then
     now = clock

@@ -185,6 +185,8 @@ func reasonName(r reservation.Reason) string {
 		return "quota_held"
 	case reservation.EnvelopeExhausted:
 		return "envelope_exhausted"
+	case reservation.Banned:
+		return "banned"
 	case reservation.ExceedsCapacity:
 		return "exceeds_capacity"
 	}

@@ -71,6 +71,10 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 	for _, k := range limit.KeepFor {
 		out.KeepFor = append(out.KeepFor, &budgetv1.KeptShare{Priority: k.Priority.String(), Percent: int32(k.Percent), Kept: int64(k.Kept)})
 	}
+	out.CountRefusals, out.BannedUntil = limit.CountRefusals, timeOut(limit.Level.BannedUntil)
+	if b := limit.Ban; b != (quota.Ban{}) {
+		out.Ban = &budgetv1.Ban{Refusals: int32(b.Refusals), WithinMs: b.Within.Milliseconds(), ForMs: b.For.Milliseconds()}
+	}
 	switch {
 	case limit.Kind.HasRate():
 		out.Used = int64(limit.Max - limit.Level.Remaining)

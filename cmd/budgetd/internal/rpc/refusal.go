@@ -21,6 +21,7 @@ var reasons = map[reservation.Reason]budgetv1.RefusalReason{
 	reservation.ExceedsCapacity:    budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY,
 	reservation.QuotaHeld:          budgetv1.RefusalReason_REFUSAL_REASON_QUOTA_HELD,
 
+	reservation.Banned:            budgetv1.RefusalReason_REFUSAL_REASON_BANNED,
 	reservation.EnvelopeExhausted: budgetv1.RefusalReason_REFUSAL_REASON_ENVELOPE_EXHAUSTED,
 }
 
@@ -104,6 +105,8 @@ func limitText(account string, refusal *reservation.RefusedLimit, tooLong bool) 
 		return text + fmt.Sprintf("asked %s, %s left in the parent; ask for less, or again when another call of the parent has ended", show(refusal.Asked), show(refusal.Remaining))
 	case reservation.QuotaHeld:
 		text += fmt.Sprintf("asked %s, %s left of %s while open calls hold %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max), show(refusal.Held))
+	case reservation.Banned:
+		text += fmt.Sprintf("banned until %s, as it refused %d calls within %s", refusal.RetryAt.UTC().Format(time.RFC3339), refusal.Ban.Refusals, quota.FormatSpan(refusal.Ban.Within))
 	case reservation.ConcurrencyLimited:
 		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max-refusal.Kept))
 	default:
