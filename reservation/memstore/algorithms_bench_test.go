@@ -15,7 +15,7 @@ func algorithms() []reservation.Hold {
 	var holds []reservation.Hold
 	for _, kind := range []quota.Kind{quota.KindBucket, quota.KindGCRA, quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog, quota.KindLeakyQueue} {
 		h := reservation.Hold{Counter: reservation.Counter{Limit: "calls"}, Amount: 1, OnExpiry: quota.ExpiryGiveBack}
-		h.SetRate(quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}})
+		h.SetRate(quota.Limit{Kind: kind, Rate: quota.Rate{Amount: quota.MaxLogUnits, Every: time.Minute}, Burst: quota.MaxLogUnits})
 		holds = append(holds, h)
 	}
 	return holds
@@ -61,4 +61,44 @@ func counterBytes(b *testing.B, h reservation.Hold) float64 {
 		return float64(after.HeapAlloc) - float64(before.HeapAlloc)
 	}
 	return (heap(true) - heap(false)) / counters
+}
+
+// BenchmarkWaiting is a pair whose start is booked ahead: of each limit about twenty
+// calls wait all the time, and as many are asked as it lets go.
+func BenchmarkWaiting(b *testing.B) {
+	for _, h := range algorithms() {
+		b.Run(h.Kind.Algorithm(), func(b *testing.B) {
+			// As fast as the traffic's clock, so that the line stays as long as it is.
+			h.SetRate(quota.Limit{Kind: h.Kind, Rate: quota.Rate{Amount: 10, Every: 10 * time.Millisecond}, Burst: 40})
+			t := newTraffic(b, 1, h)
+			t.wait = time.Minute
+			actual := []quota.Amount{1}
+			var answer reservation.ReserveAnswer
+			var refund reservation.RefundAnswer
+			at := t.clock.Now()
+			for !answer.StartAt.After(at.Add(20 * time.Millisecond)) {
+				t.pair(b, &answer, &refund, actual, true)
+				t.clock.Set(at)
+			}
+			pair := func() {
+				t.pair(b, &answer, &refund, actual, true)
+				if latest := answer.StartAt.Add(-20 * time.Millisecond); latest.After(t.clock.Now()) {
+					t.clock.Set(latest) // a sliding window lets go fewer than its rate
+				}
+			}
+			for range 20_000 {
+				pair()
+			}
+			b.ReportAllocs()
+			began, ahead := cpuTime(b), 0
+			for b.Loop() {
+				pair()
+				if answer.StartAt.After(answer.Now) {
+					ahead++
+				}
+			}
+			b.ReportMetric(float64(cpuTime(b)-began)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(ahead)/float64(b.N), "waiting/op")
+		})
+	}
 }

@@ -22,6 +22,7 @@ type traffic struct {
 	holds    []reservation.Hold
 	random   *rand.PCG
 	serial   uint64
+	wait     time.Duration // that requests state
 }
 
 func newTraffic(b *testing.B, accounts int, holds ...reservation.Hold) *traffic {
@@ -44,7 +45,7 @@ func (t *traffic) request() reservation.ReserveRequest {
 	}
 	return reservation.ReserveRequest{
 		Account: t.accounts[t.random.Uint64()%uint64(len(t.accounts))], ID: id, Holds: t.holds,
-		Lease: time.Second, Retention: 0,
+		Lease: time.Second, Retention: 0, MaxWait: t.wait,
 	}
 }
 
