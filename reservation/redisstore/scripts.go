@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,7 +40,10 @@ func (s script) String() string { return scriptNames[s] }
 
 // modules are the files that every script is made of, in order, after the
 // prelude. The layout's file is apart: a test composes another.
-var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "line", "slots", "quota", "record", "tree", "reclaim", "refusals"}
+var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "line", "slots", "quota", "record", "tree", "reclaim"}
+
+// more are modules that only some scripts need: defining a function costs 0.1 us.
+var more = map[script][]string{scriptReserve: {"refusals"}, scriptLevels: {"refusals"}}
 
 // hot names the files that take a script's usual case.
 var hot = map[script]string{scriptReserve: "reserve_hot", scriptRefund: "refund_hot"}
@@ -63,7 +67,7 @@ func compose(s script, generation uint64, replace map[string]string) string {
 	}
 	// A function of its own, as one may have 200 locals, those of the prelude among them.
 	b.WriteString("local function general()\n")
-	for _, name := range append(modules[:len(modules):len(modules)], s.String()) {
+	for _, name := range slices.Concat(modules, more[s], []string{s.String()}) {
 		text, replaced := replace[name]
 		if !replaced {
 			text = luaFile(name)

@@ -106,7 +106,7 @@ func limitText(account string, refusal *reservation.RefusedLimit, tooLong bool) 
 	case reservation.QuotaHeld:
 		text += fmt.Sprintf("asked %s, %s left of %s while open calls hold %s", show(refusal.Asked), show(refusal.Remaining), show(refusal.Max), show(refusal.Held))
 	case reservation.Banned:
-		text += fmt.Sprintf("banned until %s, as it refused %d calls within %s", refusal.RetryAt.UTC().Format(time.RFC3339), refusal.Ban.Refusals, quota.FormatSpan(refusal.Ban.Within))
+		text += fmt.Sprintf("banned for %s, after it refused %d calls within %s", quota.FormatSpan(refusal.Ban.For), refusal.Ban.Refusals, quota.FormatSpan(refusal.Ban.Within))
 	case reservation.ConcurrencyLimited:
 		text += fmt.Sprintf("all %s slots are taken", show(refusal.Max-refusal.Kept))
 	default:
