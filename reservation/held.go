@@ -200,11 +200,11 @@ func (w *work) waiter(b *Broker) ID {
 // wait is over, or its caller is gone. It returns how long it waited.
 func (b *Broker) hold(ctx context.Context, w *work, refused Decision) (Decision, time.Duration, error) {
 	began := time.Now()
-	until := began.Add(w.maxWait)
+	until, cut := began.Add(w.maxWait), false
 	if deadline, bounded := ctx.Deadline(); bounded {
 		// In time for the refusal to arrive.
-		if last := deadline.Add(-b.config.Deadline); last.Before(until) {
-			until = last
+		if last := deadline.Add(-min(b.config.Deadline, time.Until(deadline)/10)); last.Before(until) {
+			until, cut = last, true
 		}
 	}
 	d, result, err := b.holdUntil(ctx, w, refused, until)
@@ -213,8 +213,8 @@ func (b *Broker) hold(ctx context.Context, w *work, refused Decision) (Decision,
 	switch {
 	case result == heldGranted && d.Grant != nil && !d.Grant.Replayed:
 		return d, waited, err // the engine took its places
-	case w.key != "" && (result == heldLeft || result == heldEnded):
-		return d, waited, err // it may come back, at another broker
+	case w.key != "" && (result == heldLeft || result == heldEnded || result == heldRefused && cut):
+		return d, waited, err // it may come back, at another broker: its place ends by itself
 	}
 	b.leaveLine(ctx, w)
 	return d, waited, err

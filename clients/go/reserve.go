@@ -84,7 +84,7 @@ func (a *attempt) reserve(ctx context.Context) (*Reservation, error) {
 	answered := make(chan answer, 1)
 	go func() {
 		defer cancel()
-		answered <- a.client.askForOne(detached, request, within)
+		answered <- a.client.askInTurn(detached, request, within)
 	}()
 	var got answer
 	select {
@@ -146,6 +146,26 @@ type answer struct {
 	reservation *Reservation
 	err         error
 	doubt       bool // a broker may have granted it and could not say so
+}
+
+// askInTurn is askForOne, again and again where a broker holds the call for a slot: it
+// refuses it when the deadline of one Reserve is near, and its key keeps its place while
+// it is repeated. So a broker that is dead is not waited for longer than for others.
+func (c *Client) askInTurn(ctx context.Context, request Request, within time.Duration) answer {
+	until := time.Now().Add(request.MaxWait)
+	for doubt := false; ; {
+		asked := time.Now()
+		got := c.askForOne(ctx, request, within)
+		doubt = doubt || got.doubt
+		got.doubt = doubt
+		var refused *RefusedError
+		wasHeld := errors.As(got.err, &refused) && refused.Refusal.Reason == budgetv1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED && time.Since(asked) > within/2
+		left := time.Until(until)
+		if !wasHeld || left <= 0 || ctx.Err() != nil {
+			return got
+		}
+		request.MaxWait = max(left.Truncate(time.Microsecond), time.Microsecond)
+	}
 }
 
 // askForOne asks each broker until one answers.

@@ -193,8 +193,9 @@ type ReserveRequest struct {
 	// does not cover it now, it is booked at the earliest instant at which all do, in
 	// the order in which callers ask, and the answer says when in start_at. A caller
 	// who gives up before refunds it as unused; what comes back goes to whoever asks
-	// next, and a start once given never moves. Quotas must cover the call
-	// now. Who may wait waits for all that is asked: min_output_tokens and holds by
+	// next, and a start once given never moves. Where nothing but slots refuses the
+	// call, the answer comes when there is one, first come first served, and what is
+	// then left of the wait bounds the start. Quotas must cover the call now. Who may wait waits for all that is asked: min_output_tokens and holds by
 	// forecast have no part in it. Absent or 0: it waits only where a limit is a leaky
 	// queue, and no longer than that. With parent it is 0: such a call starts at once.
 	// It is no part of the request that an idempotency key stands for: a repeat may
