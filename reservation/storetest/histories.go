@@ -90,6 +90,7 @@ var worlds = map[string]world{
 	"Refusals":                {refusals: true},
 	"Refusals and algorithms": {refusals: true, algorithms: true, changing: true, pools: true, lossy: true},
 	"Refusals and shadows":    {refusals: true, algorithms: true, shadows: true, keeps: true},
+	"Refusals and lines":      {refusals: true, lines: true, keeps: true},
 	"Refusals and waits":      {refusals: true, algorithms: true, waits: true, shadows: true, trees: true},
 }
 

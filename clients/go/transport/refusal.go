@@ -229,6 +229,10 @@ func reasonName(reason budgetv1.RefusalReason) string {
 		return "quota_held"
 	case budgetv1.RefusalReason_REFUSAL_REASON_EXCEEDS_CAPACITY:
 		return "exceeds_capacity"
+	case budgetv1.RefusalReason_REFUSAL_REASON_ENVELOPE_EXHAUSTED:
+		return "envelope_exhausted"
+	case budgetv1.RefusalReason_REFUSAL_REASON_BANNED:
+		return "banned"
 	}
 	return ""
 }
