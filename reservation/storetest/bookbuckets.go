@@ -17,7 +17,8 @@ import (
 type bucketColumn struct {
 	stretch
 	params quota.Bucket
-	at     int64 // of the last change; 0: it is new
+	at     int64        // of the last change; 0: it is new
+	booked quota.Amount // what those have who start at the last start, while that is ahead
 
 	initial, refilled, returned, taken, spilled *big.Rat
 }
@@ -40,11 +41,20 @@ func (c *bucketColumn) level() *big.Rat {
 // plus adds to a column, none of which is ever changed in place.
 func plus(to **big.Rat, x *big.Rat) { *to = new(big.Rat).Add(*to, x) }
 
-// spill lets what is above the capacity go.
-func (c *bucketColumn) spill() {
+// spill lets what is above a level go.
+func (c *bucketColumn) spill(most *big.Rat) {
 	over := c.level()
-	if over.Sub(over, whole(int64(c.params.Capacity))).Sign() > 0 {
+	if over.Sub(over, most).Sign() > 0 {
 		plus(&c.spilled, over)
+	}
+}
+
+// book says who starts at the last start, while that is ahead. What comes back fills
+// the bucket beside what they have: no more than the burst starts at an instant.
+func (c *bucketColumn) book(holds []bookHold) {
+	c.booked = 0
+	for _, h := range holds {
+		c.booked += h.taken
 	}
 }
 
@@ -54,7 +64,7 @@ func (c *bucketColumn) refill(now int64) {
 		plus(&c.refilled, new(big.Rat).Mul(rate(c.params), whole(now-c.at)))
 		c.at = now
 	}
-	c.spill()
+	c.spill(whole(int64(c.params.Capacity)))
 }
 
 // fullBy says that the bucket is full by its own parameters at an instant that is not
@@ -88,94 +98,52 @@ func (c bucketColumn) seenBy(p quota.Bucket, now int64) bucketColumn {
 	return c
 }
 
-func (c *bucketColumn) remaining(h reservation.Hold, now int64) quota.Amount {
-	seen := c.seenBy(h.Bucket, now)
+func (c *bucketColumn) remaining(h reservation.Hold, at, then int64) quota.Amount {
+	seen := c.seenBy(h.Bucket, at).seenBy(h.Bucket, then)
 	return floor(seen.level())
 }
 
 // room is what the bucket could take back.
-func (c *bucketColumn) room(now int64) quota.Amount {
-	seen := c.seenBy(c.params, now)
-	return seen.params.Capacity - floor(seen.level())
+func (c *bucketColumn) room(at int64) quota.Amount {
+	seen := c.seenBy(c.params, at)
+	return max(seen.params.Capacity-c.booked-floor(seen.level()), 0)
 }
 
-func (c *bucketColumn) change(p quota.Bucket, now int64) {
+func (c *bucketColumn) change(p quota.Bucket, at int64) {
 	if c.params != p {
 		c.begin()
 	}
-	*c = c.seenBy(p, now)
+	*c = c.seenBy(p, at)
 }
 
-func (c *bucketColumn) take(h reservation.Hold, now, walked int64) (int64, error) {
+func (c *bucketColumn) take(h reservation.Hold, at, start, walked int64) (int64, error) {
 	if h.Amount == 0 {
-		return now, nil
+		return start, nil
 	}
-	c.change(h.Bucket, now)
+	c.change(h.Bucket, at)
+	c.change(h.Bucket, start)
 	plus(&c.taken, whole(int64(h.Amount)))
 	c.add(walked, h.Amount)
-	return now, c.within(c.params.Capacity, rate(c.params), walked, 0)
+	return start, c.within(c.params.Capacity, rate(c.params), walked, 0)
 }
 
 // correct counts by the parameters of the last Reserve that met the bucket, unless it
 // is new.
-func (c *bucketColumn) correct(h reservation.Hold, _ int64, from, to quota.Amount, now, walked int64) {
+func (c *bucketColumn) correct(h reservation.Hold, _ int64, from, to quota.Amount, at, walked int64) {
 	p := h.Bucket
-	if !c.fullBy(now) {
+	if !c.fullBy(at) {
 		p = c.params
 	}
-	c.change(p, now)
+	c.change(p, at)
 	if to > from {
 		plus(&c.taken, whole(int64(to-from)))
 	} else {
+		most := c.level()
+		if beside := whole(int64(c.params.Capacity - c.booked)); beside.Cmp(most) > 0 {
+			most = beside
+		}
 		plus(&c.returned, whole(int64(from-to)))
-		c.spill()
+		c.spill(most)
 	}
 	c.add(walked, to-from)
-}
-
-// gcraColumn are the books of a GCRA: the instant at which it is whole again.
-type gcraColumn struct {
-	stretch
-	params quota.Bucket
-	whole  int64
-}
-
-// ceil is x/y rounded up, of numbers that are not negative.
-func ceil(x, y *big.Int) int64 {
-	up := new(big.Int).Add(x, new(big.Int).Sub(y, big.NewInt(1)))
-	return up.Div(up, y).Int64()
-}
-
-// cost is how long an amount takes to refill, rounded up to a microsecond.
-func cost(p quota.Bucket, n quota.Amount) int64 {
-	return ceil(new(big.Int).Mul(big.NewInt(int64(n)), big.NewInt(p.PerMicros)), big.NewInt(int64(p.Refill)))
-}
-
-func (c *gcraColumn) remaining(h reservation.Hold, now int64) quota.Amount {
-	p := h.Bucket
-	room := cost(p, p.Capacity) - max(c.whole-now, 0)
-	refills := new(big.Int).Mul(big.NewInt(room), big.NewInt(int64(p.Refill)))
-	// Rounded down, a debt as well.
-	return min(floor(new(big.Rat).SetFrac(refills, big.NewInt(p.PerMicros))), p.Capacity)
-}
-
-func (c *gcraColumn) move(p quota.Bucket, from, to quota.Amount, now, walked int64) {
-	if c.params != p {
-		c.begin()
-		c.params = p
-	}
-	c.whole = now + max(max(c.whole-now, 0)+cost(p, to)-cost(p, from), 0)
-	c.add(walked, to-from)
-}
-
-func (c *gcraColumn) take(h reservation.Hold, now, walked int64) (int64, error) {
-	if h.Amount == 0 {
-		return now, nil
-	}
-	c.move(h.Bucket, 0, h.Amount, now, walked)
-	return now, c.within(h.Bucket.Capacity, rate(h.Bucket), walked, 1)
-}
-
-func (c *gcraColumn) correct(h reservation.Hold, _ int64, from, to quota.Amount, now, walked int64) {
-	c.move(h.Bucket, from, to, now, walked)
 }

@@ -72,8 +72,12 @@ func (c fixedColumn) at(w quota.Window, now int64) fixedColumn {
 	return c
 }
 
-func (c *fixedColumn) remaining(h reservation.Hold, now int64) quota.Amount {
-	return h.Window.Max - c.at(h.Window, now).count
+func (c *fixedColumn) String() string { return fmt.Sprintf("%d since %d", c.count, c.start) }
+
+func (c *fixedColumn) remaining(h reservation.Hold, at, then int64) quota.Amount {
+	seen := c.at(h.Window, at)
+	seen.last = h.Window
+	return h.Window.Max - seen.at(h.Window, then).count
 }
 
 // first begins a span.
@@ -84,39 +88,41 @@ func (c *fixedColumn) first(w quota.Window, n quota.Amount, at int64) {
 	}
 }
 
-func (c *fixedColumn) take(h reservation.Hold, now, _ int64) (int64, error) {
+func (c *fixedColumn) take(h reservation.Hold, at, start, _ int64) (int64, error) {
 	w, n := h.Window, h.Amount
-	seen := c.at(w, now)
+	seen := c.at(w, at)
 	if n == 0 {
-		return max(now, seen.start), nil
+		return max(start, seen.start), nil
 	}
+	seen.last = w
+	seen = seen.at(w, start)
 	seen.admitted.begin(w)
 	if *c = seen; c.count == 0 {
-		c.first(w, n, now)
+		c.first(w, n, start)
 	} else {
 		c.count, c.last = c.count+n, w
 	}
-	at := max(now, c.start)
-	c.admitted.change(at, n)
+	counted := max(start, c.start)
+	c.admitted.change(counted, n)
 	if w.Calendar {
-		return at, c.admitted.over(c.admitted.sum(spanStart(now, w.Length), spanStart(now, w.Length)+w.Length))
+		return counted, c.admitted.over(c.admitted.sum(spanStart(start, w.Length), spanStart(start, w.Length)+w.Length))
 	}
-	return at, c.admitted.over(c.admitted.sum(c.start, c.start+w.Length))
+	return counted, c.admitted.over(c.admitted.sum(c.start, c.start+w.Length))
 }
 
-func (c *fixedColumn) correct(h reservation.Hold, at int64, from, to quota.Amount, now, _ int64) {
+func (c *fixedColumn) correct(h reservation.Hold, counted int64, from, to quota.Amount, at, _ int64) {
 	w := h.Window
 	if c.count > 0 {
 		w = c.last
 	}
-	*c = c.at(w, now)
+	*c = c.at(w, at)
 	switch {
-	case c.count == 0 && to > from && now < fixedEnd(h.Window, at):
-		c.first(h.Window, to-from, at)
-		c.admitted.change(at, to-from)
-	case c.count > 0 && at >= c.start:
+	case c.count == 0 && to > from && at < fixedEnd(h.Window, counted):
+		c.first(h.Window, to-from, counted)
+		c.admitted.change(counted, to-from)
+	case c.count > 0 && counted >= c.start:
 		c.count = max(c.count+to-from, 0)
-		c.admitted.change(at, to-from)
+		c.admitted.change(counted, to-from)
 	}
 }
 
@@ -166,52 +172,56 @@ func (c slidingColumn) at(w quota.Window, now int64) slidingColumn {
 	return c
 }
 
-func (c *slidingColumn) remaining(h reservation.Hold, now int64) quota.Amount {
-	return h.Window.Max - c.at(h.Window, now).estimate(now)
+func (c *slidingColumn) String() string {
+	return fmt.Sprintf("%d since %d, %d before", c.now, c.start, c.before)
 }
 
-func (c *slidingColumn) take(h reservation.Hold, now, _ int64) (int64, error) {
+func (c *slidingColumn) remaining(h reservation.Hold, at, then int64) quota.Amount {
+	return h.Window.Max - c.at(h.Window, at).at(h.Window, then).estimate(then)
+}
+
+func (c *slidingColumn) take(h reservation.Hold, at, start, _ int64) (int64, error) {
 	w, n := h.Window, h.Amount
-	seen := c.at(w, now)
+	seen := c.at(w, at)
 	if n == 0 {
-		return max(now, seen.start), nil
+		return max(start, seen.start), nil
 	}
-	*c = seen
+	*c = seen.at(w, start)
 	c.admitted.begin(w)
 	if c.length == 0 {
-		c.length, c.start = w.Length, spanStart(now, w.Length)
+		c.length, c.start = w.Length, spanStart(start, w.Length)
 	}
 	c.now += n
-	at := max(now, c.start)
-	c.admitted.change(at, n)
-	start := spanStart(now, w.Length)
-	present, former := c.admitted.sum(start, start+w.Length), c.admitted.sum(start-w.Length, start)
+	counted := max(start, c.start)
+	c.admitted.change(counted, n)
+	span := spanStart(start, w.Length)
+	present, former := c.admitted.sum(span, span+w.Length), c.admitted.sum(span-w.Length, span)
 	if err := c.admitted.over(present); err != nil {
-		return at, err
+		return counted, err
 	}
 	// The estimate as a fraction: present + former*left/length.
-	if left := start + w.Length - now; int64(w.Max-present)*w.Length < int64(former)*left {
-		return at, fmt.Errorf("%d in the span and %d before it, of which %d us count, are more than %d", present, former, left, w.Max)
+	if left := span + w.Length - start; int64(w.Max-present)*w.Length < int64(former)*left {
+		return counted, fmt.Errorf("%d in the span and %d before it, of which %d us count, are more than %d", present, former, left, w.Max)
 	}
-	return at, nil
+	return counted, nil
 }
 
-func (c *slidingColumn) correct(h reservation.Hold, at int64, from, to quota.Amount, now, _ int64) {
-	*c = c.slide(now)
+func (c *slidingColumn) correct(h reservation.Hold, counted int64, from, to quota.Amount, at, _ int64) {
+	*c = c.slide(at)
 	switch {
 	case c.now == 0 && c.before == 0:
 		c.length, c.start = 0, 0
 		if to > from {
-			c.length, c.start, c.now = h.Window.Length, spanStart(at, h.Window.Length), to-from
-			c.admitted.change(at, to-from)
+			c.length, c.start, c.now = h.Window.Length, spanStart(counted, h.Window.Length), to-from
+			c.admitted.change(counted, to-from)
 		}
-		*c = c.slide(now)
-	case at >= c.start:
+		*c = c.slide(at)
+	case counted >= c.start:
 		c.now = max(c.now+to-from, 0)
-		c.admitted.change(at, to-from)
-	case at >= c.start-c.length:
+		c.admitted.change(counted, to-from)
+	case counted >= c.start-c.length:
 		c.before = max(c.before+to-from, 0)
-		c.admitted.change(at, to-from)
+		c.admitted.change(counted, to-from)
 	}
 	if c.now == 0 && c.before == 0 {
 		c.length, c.start = 0, 0
@@ -244,8 +254,12 @@ func (c logColumn) sum() (sum quota.Amount) {
 	return sum
 }
 
-func (c *logColumn) remaining(h reservation.Hold, now int64) quota.Amount {
-	return h.Window.Max - c.at(h.Window.Length, now).sum()
+func (c *logColumn) String() string { return fmt.Sprint(c.entries) }
+
+func (c *logColumn) remaining(h reservation.Hold, at, then int64) quota.Amount {
+	seen := c.at(h.Window.Length, at)
+	seen.length = h.Window.Length
+	return h.Window.Max - seen.at(h.Window.Length, then).sum()
 }
 
 // add changes the entry of an instant.
@@ -263,25 +277,26 @@ func (c *logColumn) add(at int64, by quota.Amount) {
 	}
 }
 
-func (c *logColumn) take(h reservation.Hold, now, _ int64) (int64, error) {
+func (c *logColumn) take(h reservation.Hold, at, start, _ int64) (int64, error) {
 	if h.Amount == 0 {
-		return now, nil
+		return start, nil
 	}
 	c.admitted.begin(h.Window)
-	*c = c.at(h.Window.Length, now)
+	*c = c.at(h.Window.Length, at)
 	c.length = h.Window.Length
-	c.add(now, h.Amount)
-	c.admitted.change(now, h.Amount)
-	return now, c.admitted.over(c.admitted.sum(now-c.length+1, now+1))
+	*c = c.at(c.length, start)
+	c.add(start, h.Amount)
+	c.admitted.change(start, h.Amount)
+	return start, c.admitted.over(c.admitted.sum(start-c.length+1, start+1))
 }
 
-func (c *logColumn) correct(h reservation.Hold, at int64, from, to quota.Amount, now, _ int64) {
-	*c = c.at(c.length, now)
+func (c *logColumn) correct(h reservation.Hold, counted int64, from, to quota.Amount, at, _ int64) {
+	*c = c.at(c.length, at)
 	if len(c.entries) == 0 {
 		c.length = h.Window.Length
 	}
-	if at+c.length > now {
-		c.add(at, to-from)
-		c.admitted.change(at, to-from)
+	if counted+c.length > at {
+		c.add(counted, to-from)
+		c.admitted.change(counted, to-from)
 	}
 }

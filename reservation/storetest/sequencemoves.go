@@ -20,12 +20,16 @@ type drawer struct {
 	now      time.Duration // since Epoch
 	back     bool
 	made     []drawn
+
+	// What this sequence is about, besides.
+	waits, keeps, shadows, envelopes bool
 }
 
 // drawn is a reservation as the drawer knows it.
 type drawn struct {
-	holds []seqHold
-	ends  time.Duration
+	account string
+	holds   []seqHold
+	ends    time.Duration
 }
 
 // seqLimit is a limit as a sequence has it.
@@ -39,6 +43,8 @@ type seqLimit struct {
 type seqHold struct {
 	name, scope string
 	amount      quota.Amount
+	keep        quota.Amount // what it must leave to higher priorities
+	spills      bool         // it may be taken from the limit where its envelope has too little
 }
 
 func (h seqHold) String() string {
@@ -72,6 +78,7 @@ func drawSequence(seed uint64, n int, engine Engine) sequence {
 	if d.IntN(3) == 0 {
 		d.accounts = append(d.accounts, "globex")
 	}
+	d.waits, d.keeps, d.shadows, d.envelopes = d.IntN(3) == 0, d.IntN(4) == 0, d.IntN(4) == 0, d.IntN(4) == 0
 	for i := range 2 + d.IntN(4) {
 		d.limits = append(d.limits, d.limit(i, !engine.SplitPools))
 	}
@@ -110,6 +117,7 @@ var (
 		{5, quota.Rate{Amount: 1, Every: 24 * time.Hour}},
 		{5_000_000_000, quota.Rate{Amount: 5_000_000_000, Every: time.Minute}},
 	}
+	seqQueues  = seqBuckets[:3]
 	seqWindows = []quota.Rate{
 		{Amount: 10, Every: time.Second},
 		{Amount: 7, Every: 7_000_001 * time.Microsecond},
@@ -119,7 +127,7 @@ var (
 )
 
 // kinds of limits by their words in a scenario.
-var seqKinds = []string{"bucket", "bucket", "bucket", "gcra", "fixed", "first_use", "counter", "log", "slots", "slots", "day", "month"}
+var seqKinds = []string{"bucket", "bucket", "bucket", "gcra", "queue", "fixed", "first_use", "counter", "log", "slots", "slots", "day", "month"}
 
 // limit draws a limit. Its name ends in its kind: a limit that changes its
 // algorithm is another one, as in [quota.Limit.ID].
@@ -134,6 +142,8 @@ func (d *drawer) limit(place int, pools bool) seqLimit {
 		l.hold.Kind = quota.KindBucket
 	case "gcra":
 		l.hold.Kind = quota.KindGCRA
+	case "queue":
+		l.hold.Kind = quota.KindLeakyQueue
 	case "slots":
 		l.hold.Kind = quota.KindSlots
 	case "day", "month":
@@ -150,9 +160,13 @@ func (d *drawer) limit(place int, pools bool) seqLimit {
 func (d *drawer) parameters(l *seqLimit) {
 	h := &l.hold
 	h.OnExpiry = pick(d, []quota.ExpiryRule{quota.ExpiryGiveBack, quota.ExpiryGiveBack, quota.ExpiryCharge})
+	h.Shadow = d.shadows && d.IntN(3) == 0
 	switch {
-	case h.Kind == quota.KindBucket || h.Kind == quota.KindGCRA:
+	case h.Kind.IsLevel():
 		b := pick(d, seqBuckets)
+		if h.Kind == quota.KindLeakyQueue {
+			b = pick(d, seqQueues)
+		}
 		l.rate = b.rate
 		h.Bucket = quota.Limit{Kind: h.Kind, Burst: b.burst, Rate: b.rate}.Bucket()
 	case h.Kind.IsWindow():
@@ -181,6 +195,9 @@ func (d *drawer) plan() []seqHold {
 			h := seqHold{name: l.Limit, scope: scope, amount: 1}
 			if l.Kind != quota.KindSlots {
 				h.amount = d.amount(l.Capacity())
+			}
+			if d.keeps && d.IntN(2) == 0 {
+				h.keep = quota.Amount(d.Int64N(int64(l.Capacity())/2 + 2))
 			}
 			holds = append(holds, h)
 		}
@@ -214,13 +231,39 @@ func (d *drawer) reserve() move {
 		m.key = pick(d, []string{"k1", "k2"})
 	}
 	m.dry = d.IntN(15) == 0
-	d.made = append(d.made, drawn{m.holds, d.now + m.lease})
+	if d.envelopes && len(d.made) > 0 && d.IntN(3) > 0 {
+		d.enter(m)
+	} else if d.waits && d.IntN(2) == 0 {
+		m.wait = pick(d, []time.Duration{time.Second, 333_333 * time.Microsecond, 10 * time.Second, time.Minute, time.Hour})
+	}
+	d.made = append(d.made, drawn{m.account, m.holds, d.now + m.lease})
 	return m
+}
+
+// enter makes a reservation in an envelope, mostly of what that holds.
+func (d *drawer) enter(m *reserveMove) {
+	m.inside, m.parent = true, d.any()
+	parent := d.made[m.parent]
+	if d.IntN(9) > 0 {
+		m.account = parent.account
+	}
+	if d.IntN(4) > 0 {
+		m.holds = slices.Clone(parent.holds)
+		for i := range m.holds {
+			h := &m.holds[i]
+			if h.spills = false; h.amount > 1 {
+				h.amount = d.amount(h.amount)
+			}
+		}
+	}
+	if d.IntN(3) == 0 {
+		m.holds[d.IntN(len(m.holds))].spills = true
+	}
 }
 
 func (d *drawer) charge() move {
 	m := d.reserve().(*reserveMove)
-	m.charge, m.lease = true, 0
+	m.charge, m.lease, m.wait, m.inside = true, 0, 0, false
 	return m
 }
 
@@ -352,6 +395,9 @@ type (
 		lease, retention time.Duration
 		key              string
 		charge, dry      bool
+		wait             time.Duration
+		inside           bool // in the reservation number parent
+		parent           int
 	}
 	againMove  struct{ n int }
 	refundMove struct {
@@ -440,6 +486,8 @@ func limitText(l seqLimit) string {
 		words = append(words, "bucket", fmt.Sprint(h.Bucket.Capacity), rateText(l.rate))
 	case h.Kind == quota.KindGCRA:
 		words = append(words, "gcra", fmt.Sprint(h.Bucket.Capacity), rateText(l.rate))
+	case h.Kind == quota.KindLeakyQueue:
+		words = append(words, "queue", fmt.Sprint(h.Bucket.Capacity), rateText(l.rate))
 	case h.Kind == quota.KindSlots:
 		words = append(words, "slots", fmt.Sprint(h.Max))
 	case h.Kind == quota.KindQuota:
@@ -453,6 +501,9 @@ func limitText(l seqLimit) string {
 	}
 	if h.OnExpiry == quota.ExpiryCharge {
 		words = append(words, "charge")
+	}
+	if h.Shadow {
+		words = append(words, "shadow")
 	}
 	if h.Pool != "" {
 		words = append(words, "pool="+h.Pool)

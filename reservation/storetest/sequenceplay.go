@@ -17,6 +17,7 @@ type sequencePlayer struct {
 	books    *books
 	limits   []seqLimit // every one that there was, as it was last
 	made     map[int]*reservation.ReserveRequest
+	taken    map[reservation.ID][]reservation.Hold // what was taken where a shadow limit decided
 	closings map[reservation.ID]reservation.Record // as last told, for Confirm
 	ledger   map[string]*posted
 	calls    int
@@ -47,7 +48,7 @@ func (p *sequencePlayer) hold(h seqHold) (reservation.Hold, bool) {
 		return reservation.Hold{}, false
 	}
 	hold := p.limits[i].hold
-	hold.Scope, hold.Amount = h.scope, h.amount
+	hold.Scope, hold.Amount, hold.Keep = h.scope, h.amount, h.keep
 	if hold.Kind == quota.KindQuota {
 		hold.Period = quota.Account{TimeZone: "UTC", AnchorDay: 1}.PeriodAt(p.limits[i].unit, p.clock.Now())
 	}
@@ -78,13 +79,44 @@ func (p *sequencePlayer) lookAtAll() error {
 			return failed(err, "then the levels of %s", account)
 		}
 	}
+	for _, r := range p.books.records {
+		if r.start == 0 || !r.open(p.books.now()) {
+			continue
+		}
+		p.calls++
+		record, err := p.Lookup(context.Background(), r.account, r.id)
+		if err == nil {
+			err = p.books.sameStart(r, record)
+		}
+		if err != nil {
+			return failed(err, "then %s", r.id)
+		}
+	}
 	return nil
+}
+
+// holdsOf is what a reservation holds, as its broker knows it.
+func (p *sequencePlayer) holdsOf(made *reservation.ReserveRequest) []reservation.Hold {
+	if holds := p.taken[made.ID]; holds != nil {
+		return holds
+	}
+	return made.Holds
+}
+
+// kinOf is what the token of a reservation would say of its envelope.
+func (p *sequencePlayer) kinOf(made *reservation.ReserveRequest) reservation.Kin {
+	for _, parent := range p.made {
+		if parent.ID == made.Parent {
+			return reservation.Kin{Parent: made.Parent, Taken: takenOf(parent.Holds, made.Holds)}
+		}
+	}
+	return reservation.Kin{}
 }
 
 func (m *reserveMove) play(p *sequencePlayer) error {
 	q := reservation.ReserveRequest{
 		Account: m.account, ID: reservation.NewID(p.clock.Now()), Lease: m.lease, Retention: m.retention, Key: m.key,
-		Body: hash("ask"), Token: fmt.Appendf(nil, "token of r%d", m.n), DryRun: m.dry,
+		Body: hash("ask"), Token: fmt.Appendf(nil, "token of r%d", m.n), DryRun: m.dry, MaxWait: m.wait,
 	}
 	copy(q.ID[8:], fmt.Sprintf("%08d", m.n)) // the same in every engine
 	for _, h := range m.holds {
@@ -96,6 +128,12 @@ func (m *reserveMove) play(p *sequencePlayer) error {
 	}
 	if m.charge {
 		q.Settle = &reservation.Settlement{Body: hash("closing"), Outcome: []byte("outcome")}
+	}
+	if parent := p.made[m.parent]; m.inside && parent != nil {
+		q.Parent = parent.ID
+		if i := slices.IndexFunc(m.holds, func(h seqHold) bool { return h.spills }); i >= 0 {
+			q.Spill = q.Spill.With(i)
+		}
 	}
 	if q.Key != "" && p.books.keyless(q) {
 		return nil // an engine may know the key or not
@@ -118,6 +156,24 @@ func (m *reserveMove) play(p *sequencePlayer) error {
 	text += fmt.Sprintf(" retention=%s body=ask", m.retention)
 	if m.key != "" {
 		text += " key=" + m.key
+	}
+	var kept []string
+	for _, h := range m.holds {
+		if h.keep > 0 {
+			kept = append(kept, fmt.Sprintf("%s:%d", h, h.keep))
+		}
+		if h.spills && q.Spill != 0 {
+			text += " spill=" + h.String()
+		}
+	}
+	if len(kept) > 0 {
+		text += " keep=" + strings.Join(kept, ",")
+	}
+	if m.wait > 0 {
+		text += fmt.Sprintf(" max_wait=%s", m.wait)
+	}
+	if q.Parent != (reservation.ID{}) {
+		text += fmt.Sprintf(" parent=r%d", m.parent)
 	}
 	return p.send(q, text)
 }
@@ -148,7 +204,11 @@ func (p *sequencePlayer) send(q reservation.ReserveRequest, text string) error {
 		}
 		p.calls++
 		answer, err := p.Reserve(ctx, q)
-		p.line("%s -> %s", text, nameIn(reserveNames, answer.Verdict))
+		if wait := answer.StartAt.Sub(answer.Now); answer.Verdict == reservation.Granted && wait > 0 {
+			p.line("%s -> granted start=%s", text, wait)
+		} else {
+			p.line("%s -> %s", text, nameIn(reserveNames, answer.Verdict))
+		}
 		if err == nil {
 			err = p.books.reserved(q, answer)
 		}
@@ -159,9 +219,16 @@ func (p *sequencePlayer) send(q reservation.ReserveRequest, text string) error {
 			// The record is of the first who asked with the key.
 			return nil
 		}
+		if answer.Verdict == reservation.Granted && !q.DryRun && q.Decides() {
+			holds := slices.Clone(q.Holds)
+			for i, taken := range q.Taken(answer.Decided) {
+				holds[i].Amount = taken.Amount
+			}
+			p.taken[q.ID] = holds
+		}
 		if q.Settle != nil && answer.Verdict == reservation.Granted && !q.DryRun {
 			record := reservation.Record{Rank: 2, Body: q.Settle.Body, Outcome: q.Settle.Outcome, ClosedAt: answer.Now}
-			for _, h := range q.Holds {
+			for _, h := range p.holdsOf(&q) {
 				record.Actual = append(record.Actual, h.Amount)
 			}
 			p.closings[q.ID] = record
@@ -222,7 +289,7 @@ func (m *refundMove) play(p *sequencePlayer) error {
 		q.Actual = append(q.Actual, actual)
 	}
 	if m.orphan {
-		q.Holds = made.Holds
+		q.Holds, q.Kin = p.holdsOf(made), p.kinOf(made)
 		text += " orphan"
 	}
 	if m.held {
@@ -233,7 +300,7 @@ func (m *refundMove) play(p *sequencePlayer) error {
 	answer, err := p.Refund(context.Background(), q)
 	p.line("%s -> %s", text, nameIn(refundNames, answer.Verdict))
 	if err == nil {
-		err = p.books.refunded(q, made.Holds, answer)
+		err = p.books.refunded(q, p.holdsOf(made), answer)
 	}
 	if answer.Verdict == reservation.RefundSettled {
 		p.closings[q.ID] = answer.Record
@@ -283,7 +350,7 @@ func (m *confirmMove) play(p *sequencePlayer) error {
 		}
 	}
 	if m.orphan {
-		q.Holds = made.Holds
+		q.Holds, q.Kin = p.holdsOf(made), p.kinOf(made)
 		text += " orphan"
 	}
 	p.calls++

@@ -114,6 +114,7 @@ type caller interface {
 	Seed(ctx context.Context, s reservation.SeedRequest) (bool, error)
 	GiveBack(ctx context.Context, account string, holds []reservation.Hold) (reservation.GiveBackAnswer, error)
 	Levels(ctx context.Context, account string, holds []reservation.Hold) ([]reservation.Level, time.Time, error)
+	Lookup(ctx context.Context, account string, id reservation.ID) (reservation.Record, error)
 	Sweep(ctx context.Context) (reservation.SweepAnswer, error)
 }
 
@@ -131,7 +132,7 @@ func playSequence(s sequence, engine Engine, clock *Clock, out *strings.Builder,
 	engine.LoseData()
 	p := &sequencePlayer{
 		caller: alone{engine.Store}, clock: clock, out: out, books: newBooks(clock),
-		limits: slices.Clone(s.limits), made: map[int]*reservation.ReserveRequest{}, closings: map[reservation.ID]reservation.Record{},
+		limits: slices.Clone(s.limits), made: map[int]*reservation.ReserveRequest{}, taken: map[reservation.ID][]reservation.Hold{}, closings: map[reservation.ID]reservation.Record{},
 		ledger: map[string]*posted{},
 	}
 	p.books.loose = s.back

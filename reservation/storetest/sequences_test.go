@@ -74,6 +74,37 @@ var ofBooks = []mutant{
 			return m.Reserve(context.Background(), q)
 		}
 	}},
+	// waiting and queues
+	{"a start is given before the last one", true, nil},
+	{"the lease of one that waits runs from the Reserve", true, nil},
+	{"a caller waits longer than it can", true, nil},
+	{"any booking gives its place in a queue back", true, nil},
+	{"what comes back fills a bucket beside those who start", true, nil},
+	{"a replay does not tell the start", true, nil},
+	{"a start moves when something comes back", true, afterRefund(func(m *Model, q reservation.RefundRequest, a *reservation.RefundAnswer) {
+		for _, r := range m.records {
+			if a.Verdict == reservation.RefundSettled && r.state == reservation.StateHeld && r.start > m.now() {
+				r.start--
+				r.expires--
+				return
+			}
+		}
+	})},
+	// what is kept, and what is in shadow
+	{"nothing is kept for higher priorities", true, nil},
+	{"quotas and slots keep nothing", true, nil},
+	{"the retry forgets what is kept", true, nil},
+	{"the retry is a microsecond early", true, nil},
+	{"too much is told to wait", true, nil},
+	{"a shadow limit refuses", true, nil},
+	{"a shadow limit counts nothing", true, nil},
+	{"a missed hold is taken all the same", true, nil},
+	{"a refusal counts in shadow limits", true, nil},
+	// envelopes
+	{"a call in an envelope takes from the limit", true, nil},
+	{"what a call leaves of its envelope is the limit's", true, nil},
+	{"an envelope that is closed leaves its calls open", true, nil},
+	{"a lease is renewed beyond its envelope", true, nil},
 	// all of them
 	{"a refusal deducts", true, nil},
 	{"a refusal takes what fits", true, nil},
