@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,5 +61,27 @@ func TestRefusalsExpire(t *testing.T) {
 	}
 	if len(keys) > 12 {
 		t.Errorf("%d keys are left: %v", len(keys), keys)
+	}
+}
+
+// TestBanSize measures what the refusals of one counter take.
+func TestBanSize(t *testing.T) {
+	server := servers.NewRedis(t)
+	s := open(t, patient(t, server.URL()), Config{})
+	for _, refusals := range []int{10, quota.MaxBanRefusals} {
+		full := tokens(1, slowBucket)
+		full.Amount = full.Bucket.Capacity
+		full.Scope = "user=7"
+		full.Ban = quota.Ban{Refusals: refusals, Within: time.Hour, For: time.Hour}
+		account := fmt.Sprint("of ", refusals)
+		mustReserve(t, s, asking(account, full), reservation.Granted)
+		for range refusals - 1 {
+			mustReserve(t, s, asking(account, full), reservation.Refused)
+		}
+		size := server.Client(t).MemoryUsage(t.Context(), s.account(account).ban(&full)).Val()
+		t.Logf("%d refusals of %d: %d bytes", refusals-1, refusals, size)
+		if size > int64(200+15*refusals) {
+			t.Errorf("%d refusals take %d bytes", refusals-1, size)
+		}
 	}
 }
