@@ -102,6 +102,7 @@ func newReplayCommand(s streams) *cobra.Command {
 	f.StringVar(&limit, "limit", "", "limit on tokens, a `rate` in the trace's time such as 10M/min; none if not given")
 	f.Int64Var(&o.Slots, "slots", 0, "limit on calls in flight; none if not given")
 	f.DurationVar(&o.Lease, "lease", 10*time.Second, "lease of a reservation; renewed when a call takes longer")
+	f.DurationVar(&o.MaxWait, "max-wait", 0, "how long a call may wait for its start instead of being refused, to 1h; not divided by --speed")
 	f.StringVar(&kill, "kill", "0%", "`share` of the requests whose holder is killed, such as 2%")
 	f.IntVar(&o.Workers, "workers", 4, "processes that hold what is to be killed")
 	f.Uint64Var(&o.Seed, "seed", 1, "decides which requests are killed")

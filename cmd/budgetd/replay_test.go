@@ -215,6 +215,21 @@ func TestReplayRefusals(t *testing.T) {
 	}
 }
 
+// With a wait nobody is refused, and the books agree all the same.
+func TestReplayWaits(t *testing.T) {
+	const requests = 120
+	trace := generatedTrace(t, 3, requests)
+	if r := runReplay(t, trace, "--speed", "60", "--limit", "100000/min"); r.report.Refused.Requests == 0 {
+		t.Fatal("without a wait nobody is refused either")
+	}
+	r := runReplay(t, trace, "--speed", "60", "--limit", "100000/min", "--max-wait", "1m", "--kill", "10%", "--lease", "3s")
+	mustBeSound(t, r, requests, traceTokens(t, trace, requests))
+	mustHaveKilled(t, r)
+	if r.report.Refused.Requests != 0 || r.report.Reserve.Max > 10_000_000 {
+		t.Errorf("refused %+v, latency %+v; want nobody refused, and waits that are not in the latency", r.report.Refused, r.report.Reserve)
+	}
+}
+
 // The published trace where it lies beside the repository, else a generated one.
 func TestReplayPublishedTrace(t *testing.T) {
 	const requests = 800

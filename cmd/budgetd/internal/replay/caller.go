@@ -32,7 +32,12 @@ type Target struct {
 	Key     string // API key
 	Account string
 	Lease   time.Duration
+	MaxWait time.Duration // of each call for its start
 }
+
+// latest is when a lease that begins by now, or at a start that is waited for, has
+// ended at the latest.
+func (t Target) latest() time.Time { return time.Now().Add(t.MaxWait + t.Lease) }
 
 // caller makes the calls of a replay, and repeats those that the broker did not
 // answer. It is safe for concurrent use.
@@ -65,14 +70,19 @@ type grant struct {
 	holds   []*budgetv1.Hold
 	endsBy  time.Time // on this process's clock: the lease has ended then
 	degrade bool
+	waited  time.Duration // for its start
 }
 
-// reserve asks for tokens. The same key asks for the same reservation again.
+// reserve asks for tokens, and waits for the start that the call is given. The same key
+// asks for the same reservation again.
 // Errors: *budget.RefusedError; *unansweredError; any other is final.
 func (c *caller) reserve(ctx context.Context, key string, tokens int64) (grant, error) {
 	request := &budgetv1.ReserveRequest{
 		Account: c.Account, IdempotencyKey: key, Lease: durationpb.New(c.Lease),
 		Amounts: map[string]int64{"tokens": tokens},
+	}
+	if c.MaxWait > 0 {
+		request.MaxWait = durationpb.New(c.MaxWait)
 	}
 	answer, err := persist(ctx, c, c.reserves, func(ctx context.Context) (*connect.Response[budgetv1.ReserveResponse], error) {
 		return c.client.Service().Reserve(ctx, connect.NewRequest(request))
@@ -81,7 +91,13 @@ func (c *caller) reserve(ctx context.Context, key string, tokens int64) (grant, 
 		return grant{}, err
 	}
 	m := answer.Msg
-	return grant{id: m.ReservationId, state: m.State, holds: m.Holds, degrade: m.Degraded, endsBy: time.Now().Add(c.Lease)}, nil
+	wait := m.StartsIn.AsDuration()
+	if wait > 0 {
+		if err := sleep(ctx, wait); err != nil {
+			return grant{}, err
+		}
+	}
+	return grant{id: m.ReservationId, state: m.State, holds: m.Holds, degrade: m.Degraded, endsBy: time.Now().Add(c.Lease), waited: wait}, nil
 }
 
 func (c *caller) refund(ctx context.Context, reservation string, tokens int64) (*budgetv1.RefundResponse, error) {

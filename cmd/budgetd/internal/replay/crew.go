@@ -148,7 +148,7 @@ func (c *crew) spawn() (*process, error) {
 	}
 	go p.write()
 	t := c.driver.caller.Target
-	p.send(greeting{Server: t.Server, Key: t.Key, Account: t.Account, LeaseMicros: t.Lease.Microseconds()})
+	p.send(greeting{Server: t.Server, Key: t.Key, Account: t.Account, LeaseMicros: t.Lease.Microseconds(), MaxWaitMicros: t.MaxWait.Microseconds()})
 	c.running.Go(func() { p.watch(output) })
 	return p, nil
 }
@@ -340,7 +340,7 @@ func (c *crew) aftermath(number int64, j *job) {
 		if err != nil {
 			d.refusedOrLost(j.request, err)
 			// Should the call still come through, its lease runs from then.
-			d.leaseEnds(time.Now().Add(time.Second + d.caller.Lease))
+			d.leaseEnds(d.caller.latest().Add(time.Second))
 			break
 		}
 		d.granted(granted, asked)

@@ -211,7 +211,7 @@ func (d *driver) refusedOrLost(r trace.Request, err error) {
 func (d *driver) lost(r trace.Request, err error) {
 	d.tally.unanswered(r)
 	d.problem("Reserve of %s: %v", d.where(r), err)
-	d.leaseEnds(time.Now().Add(d.caller.Lease))
+	d.leaseEnds(d.caller.latest())
 }
 
 func (d *driver) keep(r record) {

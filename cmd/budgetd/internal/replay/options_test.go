@@ -35,6 +35,8 @@ func TestOptionsAreBounded(t *testing.T) {
 		{"requests", func(o *Options) { o.Requests = -1 }},
 		{"lease", func(o *Options) { o.Lease = time.Millisecond }},
 		{"lease", func(o *Options) { o.Lease = 25 * time.Hour }},
+		{"max-wait", func(o *Options) { o.MaxWait = -time.Second }},
+		{"max-wait", func(o *Options) { o.MaxWait = 2 * time.Hour }},
 		{"redis", func(o *Options) { o.Redis = "redis://localhost" }},
 		{"limit", func(o *Options) { o.Server, o.Limit = "http://localhost", &quota.Rate{} }},
 		{"slots", func(o *Options) { o.Server, o.Slots = "http://localhost", 1 }},

@@ -30,6 +30,7 @@ type Options struct {
 	Concurrency int           // calls that this process has under way, 1 to MaxConcurrency
 	MaxTokens   int64         // tokens that are held for the output, 1 to trace.MaxRequestTokens
 	Lease       time.Duration // of each reservation, renewed when a call takes longer; 100 ms to 24 h
+	MaxWait     time.Duration // how long a call may wait for its start; 0 to 1 h
 
 	Kill    int64  // requests whose holder is killed, in parts of a million
 	Workers int    // processes that hold those, 1 to MaxWorkers
@@ -83,6 +84,8 @@ func (o *Options) validate() error {
 		return err
 	}
 	switch {
+	case o.MaxWait < 0 || o.MaxWait > concurrency.MaxWait:
+		return fault("max-wait", "%v is not between 0 and %v", o.MaxWait, concurrency.MaxWait)
 	case o.Lease < minLease || o.Lease > concurrency.MaxLease:
 		return fault("lease", "%v is not between %v and %v", o.Lease, minLease, concurrency.MaxLease)
 	case o.Redis != "" && o.Postgres == "":
@@ -167,7 +170,7 @@ func Run(ctx context.Context, o Options, progress Progress) (*Report, error) {
 	}
 	children := newSpawner()
 	defer children.close()
-	target := Target{Server: o.Server, Key: o.Key, Account: o.Account, Lease: o.Lease}
+	target := Target{Server: o.Server, Key: o.Key, Account: o.Account, Lease: o.Lease, MaxWait: o.MaxWait}
 	stop := func() error { return nil }
 	if o.Server == "" {
 		c := BrokerConfig{Program: o.Program, Redis: o.Redis, Postgres: o.Postgres, Run: o.Run, Slots: o.Slots, Now: time.Now()}

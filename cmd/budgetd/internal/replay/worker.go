@@ -24,6 +24,8 @@ type greeting struct {
 	Key         string `json:"key"`
 	Account     string `json:"account"`
 	LeaseMicros int64  `json:"leaseMicros"`
+
+	MaxWaitMicros int64 `json:"maxWaitMicros,omitempty"`
 }
 
 // order asks a worker to make one call.
@@ -72,7 +74,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := readJSON(lines, &hello); err != nil {
 		return fmt.Errorf("the greeting: %w", err)
 	}
-	c, err := newCaller(Target{Server: hello.Server, Key: hello.Key, Account: hello.Account, Lease: time.Duration(hello.LeaseMicros) * time.Microsecond}, 16)
+	c, err := newCaller(Target{Server: hello.Server, Key: hello.Key, Account: hello.Account, Lease: time.Duration(hello.LeaseMicros) * time.Microsecond, MaxWait: time.Duration(hello.MaxWaitMicros) * time.Microsecond}, 16)
 	if err != nil {
 		return err
 	}
@@ -132,6 +134,7 @@ func (w *worker) do(ctx context.Context, o order) {
 		default:
 			e.What, e.Reservation = saysHeld, granted.id
 		}
+		began = began.Add(granted.waited) // what is reported is how long the broker took
 	case doRefund:
 		answer, err := w.caller.refund(ctx, o.Reservation, o.Tokens)
 		if err != nil {
