@@ -118,7 +118,8 @@ type Request struct {
 
 	// MaxWait is how long the call may wait for its start, 0 to 1 h: where a limit
 	// over time does not cover it now, the broker books it ahead, in the order in which
-	// callers ask, and Reserve returns at its start. A deadline of the context bounds
+	// callers ask, and Reserve returns at its start. Where slots refuse it, it waits in
+	// turn for one, and what is then left bounds the start. A deadline of the context bounds
 	// it too. 0: it waits only where a limit is a leaky queue.
 	MaxWait time.Duration
 

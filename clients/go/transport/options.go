@@ -65,7 +65,7 @@ func WithPriority(priority string) Option {
 
 // WithMaxWait sets how long a call may wait for its start, 0 to 1 h: where a limit over
 // time does not cover it now, it is booked ahead and sent at the start that the broker
-// gives. The end of its context gives that back. 0 unless given: then a call waits only
+// gives, and where slots refuse it, it waits in turn for one. The end of its context gives that back. 0 unless given: then a call waits only
 // where a limit is a leaky queue.
 func WithMaxWait(most time.Duration) Option {
 	return func(o *options) { o.maxWait = most }
