@@ -175,6 +175,9 @@ type Limit struct {
 	// Ban shuts each counter of the limit for a while after too many refusals by it. Of
 	// a soft quota there is none.
 	Ban Ban
+	// Fair has the accounts of a pool share the limit: KindBucket and KindGCRA of a
+	// pool, whose capacity is at least MinFairCapacity. See FairShare.
+	Fair bool
 
 	Soft    bool  // KindQuota: never refuses; it counts and alerts
 	AlertAt []int // KindQuota: percents of the amount at which to alert, 1 to 1000, ascending, at most MaxAlerts

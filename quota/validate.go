@@ -168,6 +168,7 @@ func (l Limit) Validate() error {
 	l.validateHold(&f)
 	l.validateKeepFor(&f)
 	l.validateRefusals(&f)
+	l.validateFair(&f)
 	return f.err()
 }
 
@@ -355,7 +356,18 @@ func validateLimits(f *faults, limits []Limit) {
 		f.add("limits", "%d limits are stated, at most %d are accepted, quotas included", len(limits), MaxLimits)
 		return
 	}
-	validateNamed(f, "limits", "limit and quota of a plan", limits, func(l Limit) string { return l.Name }, Limit.Validate)
+	validateNamed(f, "limits", "limit and quota of a plan", limits, func(l Limit) string { return l.Name }, Limit.validateOwn)
+}
+
+// validateOwn is Validate for a limit of a plan or an account.
+func (l Limit) validateOwn() error {
+	if !l.Fair {
+		return l.Validate()
+	}
+	var f faults
+	f.add("fair", "only the limit of a pool is shared between accounts; leave it out")
+	l.Fair = false
+	return errors.Join(f.err(), l.Validate())
 }
 
 // validateNamed adds the faults of the items of a list, each below its name, and

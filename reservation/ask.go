@@ -168,6 +168,7 @@ type RefusedLimit struct {
 	Asked     quota.Amount
 	Remaining quota.Amount
 	Kept      quota.Amount  // what the limit keeps from calls of this priority; Remaining and what it is compared with are without it
+	Sharing   int           // of a fair limit of a pool, where the account is ahead of its share: how many accounts use it; else 0
 	Held      quota.Amount  // QuotaHeld only: what open reservations hold of the quota
 	Max       quota.Amount  // capacity, slots or quota
 	Window    time.Duration // bucket: time from empty to full, rounded up to the second; quota: length of the period; slots: 0
@@ -242,6 +243,7 @@ type LimitStatus struct {
 	Alerts  []quota.Alert // quota: raised in this period, by percent
 	KeepFor []KeptShare   // what is kept for priorities, lowest first
 	Ban     quota.Ban     // the zero value: none; Level.BannedUntil is when one that is in force ends
+	Fair    bool          // of a pool: its accounts share it; the Level says how many, and when this one's share is back
 	Granted quota.Amount  // quota: what grants add to the limit's own amount; part of Max
 
 	CountRefusals bool // as quota.Limit.CountRefusals

@@ -567,7 +567,7 @@ func (w *work) refusal(answer ReserveAnswer, refusal Refusal) *RefusedLimit {
 		kept = 0 // it was asked of the parent
 	}
 	refused.Remaining, refused.Kept = refusal.Remaining-kept, kept
-	refused.RetryAt, refused.Now = refusal.RetryAt, answer.Now
+	refused.RetryAt, refused.Now, refused.Sharing = refusal.RetryAt, answer.Now, refusal.Sharing
 	byOutput := slices.ContainsFunc(w.slopes, func(s meterSlope) bool { return s.Meter == h.Meter })
 	if byOutput && w.least == nil && w.estimate.Unbounded != "" {
 		refused.Unbounded, refused.Output = w.estimate.Unbounded, w.estimate.Output.Ceiling

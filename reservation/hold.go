@@ -49,6 +49,13 @@ type Hold struct {
 	// pool's counter. Only Reserve and Levels look at them, and no record keeps them.
 	CountRefusals bool      // a bucket, a GCRA or a window
 	Ban           quota.Ban // any kind; spans are whole microseconds. The zero value: none
+	// Fair has the accounts of a pool share the counter: see [quota.FairShare]. An
+	// account that is ahead of its share must leave the reserve beside Keep, and is
+	// given no start ahead: it can take now or not. Only KindBucket and KindGCRA of a
+	// pool. A Reserve and Levels look at it; a record keeps how many accounts
+	// shared the counter when it took, by which its closing is corrected, and what
+	// is brought back after a loss counts in no share.
+	Fair bool
 
 	// Risk is how much less than its maximum a hold by forecast takes, in the
 	// counter's open sum while the reservation is held: see [Output]. KindBucket
@@ -94,4 +101,8 @@ type Level struct {
 	// BannedUntil is when the counter's ban ends; zero when there is none now, or the
 	// hold by which it is looked at has no Ban.
 	BannedUntil time.Time
+	// Of a Fair hold, in what a Reserve and Levels answer: how many accounts use the
+	// counter, and until when the account is ahead of its share; zero when it is not.
+	Sharing int
+	ShareAt time.Time
 }

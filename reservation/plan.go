@@ -99,6 +99,7 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 
 			CountRefusals: a.Limit.CountRefusals,
 			Ban:           a.Limit.Ban,
+			Fair:          a.Limit.Fair && a.Pool != "",
 		},
 		Name:  a.Limit.Name,
 		Meter: a.Limit.Meter,

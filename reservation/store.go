@@ -310,6 +310,7 @@ type Refusal struct {
 	Asked     quota.Amount // of the hold; with Output for Least tokens
 	Remaining quota.Amount
 	RetryAt   time.Time // zero for ExceedsCapacity and EnvelopeExhausted
+	Sharing   int       // of a Fair hold, how many accounts use the counter, where the account is ahead of its share; else 0
 }
 
 // Stricter is the order in which [Store.Reserve] reports: what no waiting helps

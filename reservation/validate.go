@@ -115,6 +115,9 @@ func (h *Hold) Validate() error {
 	if err := h.validateRefusals(); err != nil {
 		return err
 	}
+	if h.Fair && (h.Pool == "" || h.Kind != quota.KindBucket && h.Kind != quota.KindGCRA) {
+		return badRequest("fair", "only a token bucket or a GCRA of a pool is shared")
+	}
 	most := quota.MaxAmount
 	switch h.Kind {
 	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:

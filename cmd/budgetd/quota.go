@@ -72,6 +72,7 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 	}
 	t.Render()
 	for _, limit := range m.Limits {
+		showFair(s, limit)
 		for _, k := range limit.KeepFor {
 			fmt.Fprintf(s.out, "%s keeps %d%% for %s: calls below leave %s\n", limit.Limit, k.Percent, k.Priority, showAmount(limit.Meter, k.Kept))
 		}
@@ -115,4 +116,15 @@ func showSpan(limit *budgetv1.LimitStatus) string {
 		return "at once"
 	}
 	return "-"
+}
+
+// showFair tells how the accounts of a pool share a limit.
+func showFair(s streams, limit *budgetv1.LimitStatus) {
+	switch fair := limit.Fair; {
+	case fair == nil:
+	case fair.AheadUntil != nil:
+		fmt.Fprintf(s.out, "%s is shared, %d accounts use it: this one is ahead of its share until %s\n", limit.Limit, fair.Accounts, showInstant(fair.AheadUntil))
+	default:
+		fmt.Fprintf(s.out, "%s is shared, %d accounts use it: this one has its share\n", limit.Limit, fair.Accounts)
+	}
 }

@@ -21,7 +21,7 @@ var (
 	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for", "count_refusals", "ban"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
-	poolWords   = wordList{append([]string{"meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), ""}
+	poolWords   = wordList{append([]string{"meter", "rate", "burst", "queue", "max", "algorithm", "starts", "fair"}, commonWords...), ""}
 )
 
 // elsewhere says where a word belongs that is known, but not in this place.
@@ -37,6 +37,8 @@ func elsewhere(words wordList, key string) string {
 		if isQuota {
 			return "a quota has an amount and a period; state this limit under limits"
 		}
+	case "fair":
+		return "only the limit of a pool is shared between accounts; leave it out"
 	case "name":
 		return "a pool is named by its key; leave it out"
 	}
@@ -104,6 +106,10 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 		if word == string(quota.HoldForecast) { // the other is the default
 			limit.Hold = quota.HoldForecast
 		}
+	}
+	if field, stated := fields["fair"]; stated {
+		word, _ := r.word(field, []string{"true", "false"}, nil)
+		limit.Fair = word == "true"
 	}
 	if field, stated := fields["keep_for"]; stated {
 		limit.KeepFor = r.keepFor(field)

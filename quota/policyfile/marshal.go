@@ -195,6 +195,9 @@ func flowLimit(limit quota.Limit, named bool) string {
 	if limit.Tolerance != 0 {
 		fields.add("tolerance", quota.FormatAmount(limit.Meter, limit.Tolerance))
 	}
+	if limit.Fair {
+		fields.add("fair", "true")
+	}
 	if len(limit.KeepFor) > 0 {
 		fields = append(fields, "keep_for: {"+limit.Keeps()+"}")
 	}

@@ -128,7 +128,7 @@ func TestFullFile(t *testing.T) {
 			}},
 		},
 		Pools: []quota.Pool{
-			{Name: "openai-org", Limit: quota.Limit{Name: "openai-org", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}, Match: match{"provider": {"openai"}}}},
+			{Name: "openai-org", Limit: quota.Limit{Name: "openai-org", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}, Match: match{"provider": {"openai"}}, Fair: true}},
 			{Name: "openai-window", Limit: quota.Limit{Name: "openai-window", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}}},
 			{Name: "workers", Limit: quota.Limit{Name: "workers", Meter: "in_flight", Kind: quota.KindSlots, Max: 8, Match: match{"route": {"slow"}}, Per: []string{"region"}, KeepFor: map[quota.Priority]int{quota.PriorityInteractive: 25}}},
 		},

@@ -132,6 +132,9 @@ func limitFields(prefix string, l quota.Limit) []field {
 	if l.Hold == quota.HoldForecast {
 		fields = append(fields, field{"hold", string(l.Hold)}, field{"tolerance", quota.FormatAmount(l.Meter, l.Tolerance)})
 	}
+	if l.Fair {
+		fields = append(fields, field{"fair", "true"})
+	}
 	if len(l.KeepFor) > 0 {
 		fields = append(fields, field{"keep_for", l.Keeps()})
 	}

@@ -96,6 +96,7 @@ type storedLimit struct {
 	Soft      bool                `json:"soft,omitempty"`
 	AlertAt   []int               `json:"alert_at,omitempty"` // percents
 	KeepFor   map[string]int      `json:"keep_for,omitempty"` // percent by priority
+	Fair      bool                `json:"fair,omitempty"`
 
 	CountRefusals bool       `json:"count_refusals,omitempty"`
 	Ban           *storedBan `json:"ban,omitempty"`
@@ -221,7 +222,7 @@ func encodeLimits(limits []quota.Limit) []storedLimit {
 func encodeLimit(l quota.Limit) storedLimit {
 	stored := storedLimit{
 		Name: l.Name, Kind: kindNames[l.Kind], Meter: l.Meter, Burst: l.Burst, FirstUse: l.FirstUse, Max: l.Max, Period: l.Period,
-		Per: l.Per, Match: l.Match, Mode: l.Mode, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Hold: l.Hold, Tolerance: l.Tolerance, Soft: l.Soft, AlertAt: l.AlertAt,
+		Per: l.Per, Match: l.Match, Mode: l.Mode, WhenDown: l.WhenDown, OnExpiry: l.OnExpiry, Hold: l.Hold, Tolerance: l.Tolerance, Soft: l.Soft, Fair: l.Fair, AlertAt: l.AlertAt,
 	}
 	if l.Rate != (quota.Rate{}) {
 		stored.Rate = &storedRate{Amount: l.Rate.Amount, EveryUS: l.Rate.Every.Microseconds()}
@@ -353,7 +354,7 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 	}
 	limit := quota.Limit{
 		Name: s.Name, Kind: kind, Meter: s.Meter, Burst: s.Burst, FirstUse: s.FirstUse, Max: s.Max, Period: s.Period,
-		Per: s.Per, Match: s.Match, Mode: s.Mode, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Hold: s.Hold, Tolerance: s.Tolerance, Soft: s.Soft, AlertAt: s.AlertAt,
+		Per: s.Per, Match: s.Match, Mode: s.Mode, WhenDown: s.WhenDown, OnExpiry: s.OnExpiry, Hold: s.Hold, Tolerance: s.Tolerance, Soft: s.Soft, Fair: s.Fair, AlertAt: s.AlertAt,
 	}
 	if s.Rate != nil {
 		const most = int64(quota.MaxEvery / time.Microsecond)

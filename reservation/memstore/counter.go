@@ -40,7 +40,8 @@ type counter struct {
 	arrival int64          // GCRA: theoretical arrival time; queue: when it is empty
 	counted *quota.Counted // windows; nil: nothing
 	slots   slotHeap
-	line    []waiting // slots: who waits for one, in order
+	line    []waiting  // slots: who waits for one, in order
+	shares  *shareBook // fair limits; nil: nobody has taken
 	quotaState
 }
 
@@ -143,9 +144,9 @@ func (c *counter) silentFrom(quotaIdle int64) int64 {
 	case c.key.kind == kindRefusals:
 		return c.refusalsUntil()
 	case c.key.kind == quota.KindBucket:
-		return max(c.fullAt, c.start)
+		return max(c.fullAt, c.start, c.shareEnd())
 	case c.key.kind.IsLevel():
-		return max(c.arrival, c.start)
+		return max(c.arrival, c.start, c.shareEnd())
 	case c.key.kind.IsWindow():
 		if c.counted == nil {
 			return c.start
@@ -174,6 +175,9 @@ type look struct {
 	placeEnds int64         // slots: first end of a place in line; 0 for none
 	refused   bool          // slots: they are all taken, or for others
 	seeded    bool
+	isAhead   bool  // fair limits: the account is ahead of its share
+	share     int64 // likewise: until when it has had its share; 0: not ahead of now
+	sharing   int   // likewise: how many accounts are ahead of now
 	fund      *hold // of the parent, where it pays; nil: the limit is asked
 
 	bannedUntil int64 // as Level.BannedUntil; 0 for none
@@ -227,6 +231,7 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 	if h.Kind.HasRate() && l.at > now {
 		shown.ResetsAt = at(l.at)
 	}
+	l.showShare(&shown, h, now)
 	switch h.Kind {
 	case quota.KindBucket:
 		shown.Risk = l.risk
@@ -268,7 +273,7 @@ func (l *look) unfit(i int, q *reservation.ReserveRequest, now, until int64) res
 	case l.fund != nil:
 		fits = fits || asked <= l.fund.left()
 	case h.Kind.HasRate():
-		fits = fits || l.startFor(h, asked+h.Keep) <= until // two amounts of 53 bits
+		fits = fits || l.firstFor(h, asked+l.keep(h), now) <= until // three amounts of 53 bits
 	default:
 		fits = fits || asked <= l.room(now)-h.Keep
 	}
@@ -280,7 +285,13 @@ func (l *look) unfit(i int, q *reservation.ReserveRequest, now, until int64) res
 		return reservation.Refusal{}
 	}
 	r := reservation.Refusal{Hold: i, Asked: asked, Remaining: l.room(now)}
-	want += l.keep(h)
+	ahead := l.isAhead && l.fund == nil
+	if l.fund == nil {
+		want += h.Keep
+	}
+	if ahead {
+		r.Sharing = l.sharing
+	}
 	switch {
 	case l.fund != nil:
 		r.Reason = reservation.EnvelopeExhausted
@@ -288,7 +299,11 @@ func (l *look) unfit(i int, q *reservation.ReserveRequest, now, until int64) res
 		r.Reason = reservation.ExceedsCapacity
 	case h.Kind.HasRate():
 		r.Reason = reservation.RateLimited
-		r.RetryAt = at(max(l.retryFor(h, want), later(now, soonest.Microseconds())))
+		retry := l.retryFor(h, want)
+		if ahead {
+			retry = l.retryAhead(h, want, retry)
+		}
+		r.RetryAt = at(max(retry, later(now, soonest.Microseconds())))
 	case h.Kind == quota.KindSlots:
 		r.Reason = reservation.ConcurrencyLimited
 		r.RetryAt = at(l.earliest)
@@ -304,6 +319,7 @@ func (l *look) unfit(i int, q *reservation.ReserveRequest, now, until int64) res
 
 // take makes the look show what the hold leaves, without touching the counter.
 func (l *look) take(h *reservation.Hold, expires int64) {
+	l.takeShare(h)
 	switch h.Kind {
 	case quota.KindBucket:
 		l.remaining = h.Bucket.Take(l.remaining, h.Amount)

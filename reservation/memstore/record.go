@@ -49,6 +49,7 @@ type hold struct {
 	counter *counter
 	kind    quota.Kind
 	charge  bool          // keep the hold when the lease ends
+	sharing int32         // fair limits: how many accounts used the counter when it took; 0: it counts in no share
 	bucket  quota.Bucket  // as reserved
 	window  *quota.Window // as reserved; nil for other kinds
 	at      int64         // windows: the instant under which the hold is counted; queue: its start
@@ -169,6 +170,7 @@ func (h *hold) correct(actual quota.Amount, now int64) {
 	}
 	arrival, booked := h.counter.arrival, int64(0)
 	if h.kind.HasRate() && difference != 0 {
+		h.correctShare(difference, now)
 		booked = h.counter.rebook(h, before, actual, difference, now)
 		now = h.counter.at(now)
 	}

@@ -72,6 +72,7 @@ func (s *Store) reserve(ctx context.Context, q *reservation.ReserveRequest, answ
 	for i := range q.Holds {
 		h := &q.Holds[i]
 		looks[i] = s.look(s.lookup(a, h), h, now)
+		looks[i].shareOf(q.Account, h, now)
 		looks[i].fundBy(parent, h, q.Spill.Has(i))
 		looks[i].standBehind(q, h, now)
 		looks[i].bannedUntil = s.bannedUntil(a, h, now)
@@ -291,10 +292,12 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 		held.at = max(start, looks[i].counted.Start)
 		if fund := looks[i].fund; fund != nil {
 			held.receive(fund, h.Amount)
+			held.sharing = fund.sharing
 			taken = taken.With(i)
 			continue
 		}
 		if h.Amount == 0 {
+			held.takeShare(h, &looks[i], now)
 			continue
 		}
 		if h.Kind.HasRate() {
@@ -329,6 +332,7 @@ func (s *Store) grant(a *space, q *reservation.ReserveRequest, parent *record, l
 				held.counter.held += h.Amount
 			}
 		}
+		held.takeShare(h, &looks[i], now)
 	}
 	if parent != nil {
 		s.join(r, parent, taken)

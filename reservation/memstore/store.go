@@ -165,6 +165,7 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 	for i := range holds {
 		l := s.look(s.lookup(a, &holds[i]), &holds[i], now)
 		l.bannedUntil = s.bannedUntil(a, &holds[i], now)
+		l.shareOf(account, &holds[i], now)
 		levels[i] = l.level(&holds[i], now)
 	}
 	return levels, at(now), nil

@@ -244,6 +244,9 @@ func (l *look) keep(h *reservation.Hold) quota.Amount {
 	if l.fund != nil {
 		return 0
 	}
+	if l.isAhead {
+		return h.Keep + quota.FairShare(h.Bucket).Reserve()
+	}
 	return h.Keep
 }
 

@@ -39,6 +39,16 @@ func (l *look) startFor(h *reservation.Hold, want quota.Amount) int64 {
 	return later(l.at, h.Window.MicrosUntil(l.counted, l.at, want))
 }
 
+// firstFor is startFor for a call of the look's account, now or later. Who is ahead of
+// its share is given no start later.
+func (l *look) firstFor(h *reservation.Hold, want quota.Amount, now int64) int64 {
+	first := l.startFor(h, want)
+	if l.isAhead && first > now {
+		return math.MaxInt64
+	}
+	return first
+}
+
 // retryFor is when to ask again for what can't start in time.
 func (l *look) retryFor(h *reservation.Hold, want quota.Amount) int64 {
 	if h.Kind == quota.KindLeakyQueue && want > l.remaining {

@@ -83,6 +83,9 @@ func (s *Store) plan(p space, holds []reservation.Hold, at int64, leg bool) (pac
 		}
 		if where == inKey {
 			keys = append(keys, ref)
+			if h.Fair {
+				keys = append(keys, ref+"~")
+			}
 		}
 		a.int(int64(h.Kind))
 		a.int(int64(where))
@@ -207,18 +210,33 @@ func packOutput(o *reservation.Output, most int64, taken []bool) []byte {
 	return a
 }
 
-// packKeeps lists what a Reserve must leave of each hold's counter, "" for nothing
-// anywhere.
-func packKeeps(holds []reservation.Hold) []byte {
-	if !slices.ContainsFunc(holds, func(h reservation.Hold) bool { return h.Keep > 0 }) {
+// packKeeps lists what a Reserve of the account must leave of each hold's counter, and
+// where any is fair, which are, and the account; "" for nothing anywhere.
+func packKeeps(account string, holds []reservation.Hold) []byte {
+	fair := hasFair(holds)
+	if !fair && !slices.ContainsFunc(holds, func(h reservation.Hold) bool { return h.Keep > 0 }) {
 		return nil
 	}
-	a := make(args, 0, 8+9*len(holds))
-	a.list(len(holds))
+	a := make(args, 0, 16+10*len(holds)+len(account))
+	if fair {
+		a.list(2*len(holds) + 1)
+	} else {
+		a.list(len(holds))
+	}
 	for i := range holds {
 		a.int(int64(holds[i].Keep))
 	}
+	if fair {
+		for i := range holds {
+			a.bool(holds[i].Fair)
+		}
+		a.str(account)
+	}
 	return a
+}
+
+func hasFair(holds []reservation.Hold) bool {
+	return slices.ContainsFunc(holds, func(h reservation.Hold) bool { return h.Fair })
 }
 
 // decided reads what a Reserve with an Output chose.
@@ -411,3 +429,18 @@ func clone(b []byte) []byte {
 }
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+// readShares reads what the fair holds show, of those that the script saw: see
+// lua/levels.lua.
+func (s *Store) readShares(r *reply, holds []reservation.Hold, states []counterState, leg bool) {
+	if !hasFair(holds) {
+		return
+	}
+	left := r.list()
+	for i := range holds {
+		if holds[i].Fair && (leg || s.cluster == nil) && left >= 2 {
+			states[i].share, states[i].sharing = r.int(), int(r.int())
+			left -= 2
+		}
+	}
+}

@@ -30,6 +30,8 @@ type counterState struct {
 
 	bannedUntil int64 // microseconds; 0 for none now
 	fitted      bool  // before a refusal of the Reserve was counted, as the script says
+	share       int64 // of a fair hold: until when the account has had its share, microseconds; 0: past
+	sharing     int   // likewise: how many accounts use the counter
 
 	funded bool         // a Reserve's parent pays the hold
 	room   quota.Amount // funded: what it has left
@@ -52,6 +54,12 @@ func (c counterState) show(h *reservation.Hold, now int64) reservation.Level {
 	l := c.shown(h, now)
 	if c.bannedUntil != 0 {
 		l.BannedUntil = instant(c.bannedUntil)
+	}
+	if share := quota.FairShare(h.Bucket); h.Fair {
+		l.Sharing = c.sharing
+		if share.IsAhead(c.share, now) {
+			l.ShareAt = instant(c.share - share.Slack())
+		}
 	}
 	return l
 }
@@ -119,8 +127,12 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 	}
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
 	keep := h.Keep
-	if c.funded {
+	share, ahead := quota.FairShare(h.Bucket), h.Fair && !c.funded && quota.FairShare(h.Bucket).IsAhead(c.share, now)
+	switch {
+	case c.funded:
 		keep = 0 // the parent took it before
+	case ahead:
+		keep += share.Reserve()
 	}
 	room := level.Remaining - keep
 	if r.Output != nil && h.Kind == quota.KindLeakyQueue && !h.Shadow && !c.funded && c.arrival > now {
@@ -128,7 +140,8 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 	}
 	switch {
 	case h.Kind.HasRate() && !c.funded:
-		fits = asked == 0 || c.startFor(h, asked+keep, now) <= until
+		first := c.startFor(h, asked+keep, now)
+		fits = asked == 0 || first <= until && (!ahead || first <= now)
 	default:
 		fits = asked == 0 || asked <= room || r.Settle != nil && h.Kind == quota.KindSlots
 	}
@@ -140,6 +153,10 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 		return reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining}, true
 	}
 	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
+	if ahead {
+		refusal.Sharing = c.sharing
+		keep -= share.Reserve()
+	}
 	want += keep // two amounts of 53 bits
 	switch {
 	case c.funded:
@@ -148,7 +165,12 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 		refusal.Reason, refusal.RetryAt = reservation.ExceedsCapacity, time.Time{}
 	case h.Kind.HasRate():
 		refusal.Reason = reservation.RateLimited
-		refusal.RetryAt = after(0, max(c.retryFor(h, want, now), now+soonest.Microseconds()))
+		retry := c.retryFor(h, want, now)
+		if ahead {
+			// Once the reserve is covered too, or once it need not be left.
+			retry = min(c.startFor(h, want+share.Reserve(), now), max(retry, c.share-share.Slack()))
+		}
+		refusal.RetryAt = after(0, max(retry, now+soonest.Microseconds()))
 	case h.Kind == quota.KindSlots:
 		refusal.Reason = reservation.ConcurrencyLimited
 	default:

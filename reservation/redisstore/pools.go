@@ -169,7 +169,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 	if answer.Verdict == reservation.Refused && !refusedLeg && mode == commit {
 		// What the voided legs had taken is back.
 		for i := range legs {
-			there, _, err := s.levels(ctx, s.pool(legs[i].pool), legs[i].holds, true)
+			there, _, err := s.levels(ctx, s.pool(legs[i].pool), r.Account, legs[i].holds, true)
 			if err == nil {
 				found[i] = there
 			}
@@ -217,7 +217,7 @@ func (s *Store) reserveWithPools(ctx context.Context, r *reservation.ReserveRequ
 
 // reserveLeg runs a pool's leg. Its record has neither key nor token.
 func (s *Store) reserveLeg(ctx context.Context, r *reservation.ReserveRequest, l *leg, mode reserveMode, most int64) (reservation.ReserveAnswer, []counterState, error) {
-	ask := &reservation.ReserveRequest{ID: r.ID, Holds: l.holds, Lease: r.Lease + poolMargin, Retention: r.Retention, Body: r.Body, Line: r.Line, DryRun: r.DryRun}
+	ask := &reservation.ReserveRequest{Account: r.Account, ID: r.ID, Holds: l.holds, Lease: r.Lease + poolMargin, Retention: r.Retention, Body: r.Body, Line: r.Line, DryRun: r.DryRun}
 	if r.Settle != nil {
 		ask.Lease = chargeLegLease + poolMargin
 		ask.Holds = slices.Clone(l.holds)
@@ -279,7 +279,7 @@ func (s *Store) settlePools(ctx context.Context, holds []reservation.Hold, r *re
 		ID: r.ID, Lease: r.Lease, Retention: r.Retention, Body: r.Body, Actual: r.Actual, ClosedAt: r.ID.Minted(),
 	}, legRank(2, false), false)
 	for i := range legs {
-		if there, now, err := s.levels(ctx, s.pool(legs[i].pool), legs[i].holds, true); err == nil {
+		if there, now, err := s.levels(ctx, s.pool(legs[i].pool), r.Account, legs[i].holds, true); err == nil {
 			legs[i].spread(there, states, now)
 		}
 	}

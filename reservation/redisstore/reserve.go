@@ -86,7 +86,7 @@ func (s *Store) reserveCall(p space, r *reservation.ReserveRequest, mode reserve
 	a.parent(r.Parent)
 	a.set(r.Spill, len(r.Holds))
 	a.int(waitOf(r, c.atOnce))
-	a.bytes(packKeeps(r.Holds))
+	a.bytes(packKeeps(r.Account, r.Holds))
 	a.line(r.Line, r.DryRun)
 	refusals, bans := s.packRefusals(p, r.Holds)
 	a.bytes(refusals)
@@ -115,6 +115,7 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		if r.CountsRefusals() {
 			out.bans(states)
 		}
+		s.readShares(out, r.Holds, states, c.leg)
 		answer.Levels = showAll(r.Holds, states, now)
 		if r.Decides() {
 			answer.Shadow = shadowRefusals(r, answer.Decided, states, answer.StartAt.UnixMicro(), now)
@@ -144,6 +145,7 @@ func (s *Store) reserve(ctx context.Context, p space, r *reservation.ReserveRequ
 		if r.CountsRefusals() {
 			out.bans(states)
 		}
+		s.readShares(out, r.Holds, states, c.leg)
 		answer.Levels = showAll(r.Holds, states, now)
 		refusal, found := strictest(r, states, now, startUntil(r, states, waitOf(r, c.atOnce), now))
 		if !found && out.err == nil {
@@ -173,12 +175,12 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 	if err := errors.Join(reservation.ValidateAccount(account), reservation.ValidateHolds(holds)); err != nil {
 		return nil, time.Time{}, err
 	}
-	states, now, err := s.levels(ctx, s.account(account), holds, false)
+	states, now, err := s.levels(ctx, s.account(account), account, holds, false)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	for _, l := range s.legs(holds) {
-		there, _, err := s.levels(ctx, s.pool(l.pool), l.holds, true)
+		there, _, err := s.levels(ctx, s.pool(l.pool), account, l.holds, true)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
@@ -187,7 +189,9 @@ func (s *Store) Levels(ctx context.Context, account string, holds []reservation.
 	return showAll(holds, states, now), instant(now), nil
 }
 
-func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, leg bool) ([]counterState, int64, error) {
+// levels asks for the counters of holds in one key space; account is whose shares of
+// fair ones it shows.
+func (s *Store) levels(ctx context.Context, p space, account string, holds []reservation.Hold, leg bool) ([]counterState, int64, error) {
 	plan, own := s.plan(p, holds, 0, leg)
 	refusals, bans := s.packRefusals(p, holds)
 	a := make(args, 0, 64+len(plan)+len(refusals))
@@ -195,6 +199,11 @@ func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, l
 	a.str(p.name)
 	a.bytes(plan)
 	a.bytes(refusals)
+	if hasFair(holds) {
+		a.bytes(packKeeps(account, holds))
+	} else {
+		a.str("")
+	}
 	keys := append([]string{p.hash(), p.dues(), p.index()}, own...)
 	out, err := s.run(ctx, scriptLevels, append(keys, bans...), a)
 	if err != nil {
@@ -205,6 +214,7 @@ func (s *Store) levels(ctx context.Context, p space, holds []reservation.Hold, l
 	if len(refusals) > 0 {
 		out.bans(states)
 	}
+	s.readShares(out, holds, states, leg)
 	return states, now, out.err
 }
 

@@ -40,7 +40,7 @@ func (s script) String() string { return scriptNames[s] }
 
 // modules are the files that every script is made of, in order, after the
 // prelude. The layout's file is apart: a test composes another.
-var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "window", "line", "slots", "quota", "record", "tree", "reclaim"}
+var modules = []string{"layout", "arithmetic", "account", "start", "bucket", "gcra", "fair", "window", "line", "slots", "quota", "record", "tree", "reclaim"}
 
 // more are modules that only some scripts need: defining a function costs 0.1 us.
 var more = map[script][]string{scriptReserve: {"refusals"}, scriptLevels: {"refusals"}}

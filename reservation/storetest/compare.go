@@ -52,11 +52,11 @@ func (d *differences) instant(field string, got, want time.Time) {
 
 // sameLevel says that two levels are equal to the last field.
 func sameLevel(a, b reservation.Level) bool {
-	at, bt := a.ResetsAt, b.ResetsAt
-	a.ResetsAt, b.ResetsAt = time.Time{}, time.Time{}
+	at, bt, as, bs := a.ResetsAt, b.ResetsAt, a.ShareAt, b.ShareAt
+	a.ResetsAt, b.ResetsAt, a.ShareAt, b.ShareAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	au, bu := a.BannedUntil, b.BannedUntil
 	a.BannedUntil, b.BannedUntil = time.Time{}, time.Time{}
-	return a == b && sameInstant(at, bt) && sameInstant(au, bu)
+	return a == b && sameInstant(at, bt) && sameInstant(as, bs) && sameInstant(au, bu)
 }
 
 func (d *differences) levels(now time.Time, holds []reservation.Hold, got, want []reservation.Level) {
@@ -88,6 +88,8 @@ func (d *differences) levels(now time.Time, holds []reservation.Hold, got, want 
 		}
 		d.check(g.Seeded, field+" seeded", g.Seeded, true)
 		d.check(g.Risk == w.Risk, field+" risk", g.Risk, w.Risk)
+		d.check(g.Sharing == w.Sharing, field+" sharing", g.Sharing, w.Sharing)
+		d.instant(field+" share", g.ShareAt, w.ShareAt)
 		d.check(g.Used == w.Used, field+" used", g.Used, w.Used)
 		d.check(g.Version == w.Version, field+" version", g.Version, w.Version)
 		d.check(g.Remaining == w.Remaining, field+" remaining", g.Remaining, w.Remaining)

@@ -59,6 +59,7 @@ type world struct {
 	keeps      bool // Reserves must leave something to higher priorities
 	lines      bool // callers wait for slots, of which most limits are
 	refusals   bool // limits count refusals, and ban
+	fair       bool // accounts share the limits of pools; with pools
 }
 
 var worlds = map[string]world{
@@ -92,6 +93,9 @@ var worlds = map[string]world{
 	"Refusals and shadows":    {refusals: true, algorithms: true, shadows: true, keeps: true},
 	"Refusals and lines":      {refusals: true, lines: true, keeps: true},
 	"Refusals and waits":      {refusals: true, algorithms: true, waits: true, shadows: true, trees: true},
+	"Fair shares":             {fair: true, pools: true},
+	"Fair shares and all":     {fair: true, pools: true, algorithms: true, keeps: true, shadows: true, trees: true, changing: true, lossy: true},
+	"Fair shares, waits":      {fair: true, pools: true, algorithms: true, waits: true, trees: true, changing: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -173,6 +177,14 @@ func newHistoryLimits(w world) []reservation.Hold {
 			reservation.Hold{Counter: reservation.Counter{Pool: "openai", Limit: "tokens"}, Kind: quota.KindBucket, Bucket: historyBuckets[0], OnExpiry: quota.ExpiryGiveBack},
 			reservation.Hold{Counter: reservation.Counter{Pool: "openai", Limit: "workers"}, Kind: quota.KindSlots, Max: 2, OnExpiry: quota.ExpiryGiveBack},
 		)
+	}
+	if w.fair {
+		for i := range limits {
+			h := &limits[i]
+			h.Fair = h.Pool != "" && (h.Kind == quota.KindBucket || h.Kind == quota.KindGCRA)
+		}
+		// Of fewer limits, the fair ones are met more often.
+		limits = slices.DeleteFunc(limits, func(h reservation.Hold) bool { return h.Pool == "" && h.Scope != "" })
 	}
 	return limits
 }

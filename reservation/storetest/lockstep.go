@@ -92,6 +92,7 @@ func (l *lockstep) Reserve(ctx context.Context, q reservation.ReserveRequest) (r
 		d.check(got.Refusal.Remaining == want.Refusal.Remaining, "refused remaining", got.Refusal.Remaining, want.Refusal.Remaining)
 		d.instant("retry at", got.Refusal.RetryAt, want.Refusal.RetryAt)
 		d.check(got.Place == want.Place, "place in line", got.Place, want.Place)
+		d.check(got.Refusal.Sharing == want.Refusal.Sharing, "refused sharing", got.Refusal.Sharing, want.Refusal.Sharing)
 		d.levels(want.Now, q.Holds, got.Levels, want.Levels)
 	case reservation.Replayed:
 		var r *modelRecord

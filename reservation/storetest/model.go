@@ -33,6 +33,7 @@ type Model struct {
 	line        []modelPlace                // who waits for slots
 	asking      *reservation.ReserveRequest // under way
 	bans        []*modelBan
+	shared      []modelShare
 }
 
 var _ reservation.Store = (*Model)(nil)
@@ -84,6 +85,7 @@ type modelHold struct {
 	unposted quota.Amount // a quota's share of what the ledger has not confirmed
 	charged  quota.Amount // what the bucket was charged so far; once closed, the actual
 	at       int64        // the instant under which a window counts it
+	sharing  int          // of a fair limit: how many accounts used it when it took
 }
 
 // modelBucket is the state of a bucket: an exact level at an instant.
@@ -109,7 +111,7 @@ type modelQuota struct {
 
 // LoseData forgets everything and begins another incarnation.
 func (m *Model) LoseData() {
-	m.records, m.buckets, m.quotas, m.rates, m.starts, m.line, m.bans = nil, nil, nil, nil, nil, nil, nil
+	m.records, m.buckets, m.quotas, m.rates, m.starts, m.line, m.bans, m.shared = nil, nil, nil, nil, nil, nil, nil, nil
 	m.incarnation++
 }
 
@@ -236,6 +238,7 @@ func (m *Model) correct(r *modelRecord, i int, actual quota.Amount) {
 	if difference -= m.paid(r, i, before, actual); difference != 0 {
 		m.passStart(name, h.Kind)
 	}
+	m.correctShare(r.account, h, difference)
 	if h.Kind != quota.KindBucket {
 		if r.tree {
 			m.shiftRate(name, h, r.start, difference)
@@ -379,6 +382,7 @@ func (m *Model) levels(account string, holds []reservation.Hold) []reservation.L
 	levels := make([]reservation.Level, len(holds))
 	for i, h := range holds {
 		levels[i] = m.level(account, h)
+		m.showShare(&levels[i], account, h)
 	}
 	return levels
 }
@@ -404,6 +408,9 @@ func (m *Model) refusalBy(account string, i int, h reservation.Hold, until int64
 	l := m.level(account, h)
 	m.behindLine(account, h, &l)
 	refusal := reservation.Refusal{Hold: i, Asked: h.Amount, Remaining: l.Remaining}
+	if m.isAhead(account, h) {
+		refusal.Sharing = len(m.sharers(h))
+	}
 	limit, reason := h.Max, reservation.QuotaExhausted
 	switch {
 	case h.Kind.IsLevel():
@@ -414,7 +421,7 @@ func (m *Model) refusalBy(account string, i int, h reservation.Hold, until int64
 		reason = reservation.ConcurrencyLimited
 	}
 	switch {
-	case h.Amount == 0, h.Kind.HasRate() && m.startFor(account, h) <= until, !h.Kind.HasRate() && h.Amount <= l.Remaining-h.Keep:
+	case h.Amount == 0, h.Kind.HasRate() && m.firstFor(account, h) <= until, !h.Kind.HasRate() && h.Amount <= l.Remaining-h.Keep:
 		return refusal, true
 	case h.Amount > limit-h.Keep:
 		refusal.Reason = reservation.ExceedsCapacity
@@ -424,7 +431,7 @@ func (m *Model) refusalBy(account string, i int, h reservation.Hold, until int64
 	if start := m.startFor(account, h); h.Kind == quota.KindLeakyQueue && start == math.MaxInt64 {
 		refusal.RetryAt = after(m.now(), m.rateWait(nameOf(account, h.Counter), h, h.Amount+h.Keep))
 	} else if h.Kind.HasRate() {
-		refusal.RetryAt = instant(min(start, 2*farMicros))
+		refusal.RetryAt = instant(min(m.retryAhead(account, h, start), 2*farMicros))
 	}
 	return refusal, false
 }
@@ -677,6 +684,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	for i, h := range q.Holds {
 		taken := modelHold{Hold: withoutRefusals(h)}
 		if own := m.funds[i]; own != nil {
+			taken.sharing = own.sharing
 			own.hand(h.Amount)
 			r.kin.Taken = r.kin.Taken.With(i)
 			taken.at = own.at
@@ -689,6 +697,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 			r.holds = append(r.holds, taken)
 			continue
 		}
+		taken.sharing = m.takeShare(q.Account, h, start)
 		switch h.Kind {
 		case quota.KindBucket:
 			taken.charged = h.Amount
@@ -781,7 +790,7 @@ func (m *Model) Refund(ctx context.Context, q reservation.RefundRequest) (reserv
 	m.close(r, ledger.RankRefunded, q.Actual)
 	r.wait(now)
 	answer.Verdict, answer.Record = reservation.RefundSettled, r.show(now)
-	answer.Levels = m.levels(q.Account, r.plan())
+	answer.Levels = m.levels(q.Account, unshared(r.plan()))
 	return answer, nil
 }
 

@@ -68,6 +68,6 @@ func (m *Model) GiveBack(ctx context.Context, account string, holds []reservatio
 		}
 		answer.Given = append(answer.Given, given)
 	}
-	answer.Levels = m.levels(account, holds)
+	answer.Levels = m.levels(account, unshared(holds))
 	return answer, nil
 }

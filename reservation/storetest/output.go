@@ -43,7 +43,7 @@ func (m *Model) forTokens(q *reservation.ReserveRequest, n int64) []reservation.
 		holds[i] = h
 		holds[i].Amount = amountFor(q.Output, i, h, n)
 		held := amountFor(q.Output, i, h, min(n, q.Output.Forecast))
-		if risk := holds[i].Amount - held; risk > 0 && m.funds[i] == nil && m.tolerated(q, i, risk) && m.level(q.Account, h).Remaining-h.Keep >= held {
+		if risk := holds[i].Amount - held; risk > 0 && m.funds[i] == nil && m.tolerated(q, i, risk) && m.level(q.Account, h).Remaining-h.Keep-m.reserve(q.Account, h) >= held {
 			holds[i].Amount, holds[i].Risk = held, risk
 		}
 	}
@@ -109,11 +109,11 @@ func (m *Model) outputRefusal(q *reservation.ReserveRequest, i int) (reservation
 		return refusal, ok
 	}
 	refusal.Reason = reservation.RateLimited
-	at := m.at(nameOf(q.Account, h.Counter), h.Kind)
-	wait := microsUntil(m.levelAt(nameOf(q.Account, h.Counter), h.Bucket, at), h.Bucket, held+h.Keep)
-	if soonest := m.now() + reservation.RiskRetry.Microseconds() - at; !now && wait >= 0 && wait < soonest {
-		wait = soonest
+	h.Amount = held
+	retry := m.retryAhead(q.Account, h, m.startFor(q.Account, h))
+	if !now {
+		retry = max(retry, m.now()+reservation.RiskRetry.Microseconds())
 	}
-	refusal.RetryAt = after(at, wait)
+	refusal.RetryAt = instant(min(retry, 2*farMicros))
 	return refusal, ok
 }

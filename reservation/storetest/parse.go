@@ -288,6 +288,8 @@ func (st *step) parseLimit(words []string) error {
 			l.hold.Pool = pool
 		} else if word == "charge" {
 			l.hold.OnExpiry = quota.ExpiryCharge
+		} else if word == "fair" {
+			l.hold.Fair = true
 		} else if word == "shadow" {
 			l.hold.Shadow = true
 		} else if ok, err := parseRefusals(word, &l.hold); err != nil {

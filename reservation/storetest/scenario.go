@@ -263,6 +263,8 @@ func (f facts) levels(names []string, levels []reservation.Level, now time.Time)
 			f[prefix+"seeded"], f[prefix+"version"] = l.Seeded, l.Version
 			f.span(prefix+"resets", l.ResetsAt, now)
 			f.span(prefix+"ban", l.BannedUntil, now)
+			f[prefix+"sharing"] = l.Sharing
+			f.span(prefix+"share", l.ShareAt, now)
 		}
 	}
 }
@@ -447,6 +449,7 @@ func (p *player) reserve(ctx context.Context, st step, id string, got facts) err
 		got["limit"], got["remaining"] = made.names[answer.Refusal.Hold], answer.Refusal.Remaining
 		got.span("retry", answer.Refusal.RetryAt, now)
 		got["place"] = answer.Place
+		got["refused.sharing"] = answer.Refusal.Sharing
 	case reservation.Replayed:
 		// The record is of the first who asked with the key.
 		got.record(made.names, answer.Record, now)

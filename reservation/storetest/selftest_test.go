@@ -398,7 +398,53 @@ func unkept(change func(h *reservation.Hold)) func(f *faulty) {
 	}
 }
 
+// eachShare changes the share that a grant of a fair limit leaves.
+func eachShare(change func(m *Model, account string, h reservation.Hold, before, start int64)) func(f *faulty) {
+	return func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			before := make([]int64, len(q.Holds))
+			for i, h := range q.Holds {
+				before[i] = m.shareOf(q.Account, h)
+			}
+			a, err := m.Reserve(context.Background(), q)
+			if a.Verdict != reservation.Granted || q.DryRun || q.Parent != (reservation.ID{}) || q.Decides() {
+				return a, err
+			}
+			for i, h := range q.Holds {
+				if h.Fair && h.Amount > 0 {
+					change(m, q.Account, h, before[i], a.StartAt.UnixMicro())
+				}
+			}
+			return a, err
+		}
+	}
+}
+
 var mutants = []mutant{
+	{"a fair limit is first come first served", true, unkept(func(h *reservation.Hold) { h.Fair = false })},
+	{"a share counts one account only", true, eachShare(func(m *Model, account string, h reservation.Hold, before, start int64) {
+		m.putShare(account, h, quota.FairShare(h.Bucket).Take(before, start, h.Amount, 1))
+	})},
+	{"a share forgets what was taken before", true, eachShare(func(m *Model, account string, h reservation.Hold, before, start int64) {
+		m.putShare(account, h, quota.FairShare(h.Bucket).Take(0, start, h.Amount, max(len(m.sharers(h)), 1)))
+	})},
+	{"a Refund leaves the share as it was", true, func(f *faulty) {
+		f.refund = func(m *Model, q reservation.RefundRequest) (reservation.RefundAnswer, error) {
+			before := m.shared
+			defer func() { m.shared = before }()
+			return m.Refund(context.Background(), q)
+		}
+	}},
+	{"who is ahead of its share leaves nothing", true, func(f *faulty) {
+		f.reserve = func(m *Model, q reservation.ReserveRequest) (reservation.ReserveAnswer, error) {
+			for i, h := range q.Holds {
+				if m.isAhead(q.Account, h) {
+					q.Holds[i].Fair = false
+				}
+			}
+			return m.Reserve(context.Background(), q)
+		}
+	}},
 	{"nothing is kept for higher priorities", true, unkept(func(h *reservation.Hold) { h.Keep = 0 })},
 	{"quotas and slots keep nothing", true, unkept(func(h *reservation.Hold) {
 		if h.Kind == quota.KindQuota || h.Kind == quota.KindSlots {

@@ -440,6 +440,9 @@ type LimitStatus struct {
 	// What the limit keeps for calls of higher priority, lowest priority first.
 	// Empty: nothing.
 	KeepFor []*KeptShare `protobuf:"bytes,20,rep,name=keep_for,json=keepFor,proto3" json:"keep_for,omitempty"`
+	// Of a limit of a pool that its accounts share (fair), how it is shared now.
+	// Absent: it is not shared.
+	Fair *FairShare `protobuf:"bytes,21,opt,name=fair,proto3" json:"fair,omitempty"`
 	// Whether the limit refuses.
 	Mode LimitMode `protobuf:"varint,25,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
 	// Whether calls that are refused take from the limit, as if they were admitted.
@@ -623,6 +626,13 @@ func (x *LimitStatus) GetKeepFor() []*KeptShare {
 	return nil
 }
 
+func (x *LimitStatus) GetFair() *FairShare {
+	if x != nil {
+		return x.Fair
+	}
+	return nil
+}
+
 func (x *LimitStatus) GetMode() LimitMode {
 	if x != nil {
 		return x.Mode
@@ -780,6 +790,62 @@ func (x *KeptShare) GetKept() int64 {
 	return 0
 }
 
+// FairShare is how the accounts of a pool share one of its limits.
+type FairShare struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many accounts use the limit now, this one included if it does.
+	Accounts int32 `protobuf:"varint,1,opt,name=accounts,proto3" json:"accounts,omitempty"`
+	// Until when this account is ahead of its share, and has to leave a quarter of the
+	// limit to the others. Absent: it is not ahead.
+	AheadUntil    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ahead_until,json=aheadUntil,proto3" json:"ahead_until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FairShare) Reset() {
+	*x = FairShare{}
+	mi := &file_budget_v1_quota_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FairShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FairShare) ProtoMessage() {}
+
+func (x *FairShare) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_quota_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FairShare.ProtoReflect.Descriptor instead.
+func (*FairShare) Descriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FairShare) GetAccounts() int32 {
+	if x != nil {
+		return x.Accounts
+	}
+	return 0
+}
+
+func (x *FairShare) GetAheadUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AheadUntil
+	}
+	return nil
+}
+
 // RaisedAlert is a threshold of a quota that was reached.
 type RaisedAlert struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -793,7 +859,7 @@ type RaisedAlert struct {
 
 func (x *RaisedAlert) Reset() {
 	*x = RaisedAlert{}
-	mi := &file_budget_v1_quota_proto_msgTypes[6]
+	mi := &file_budget_v1_quota_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +871,7 @@ func (x *RaisedAlert) String() string {
 func (*RaisedAlert) ProtoMessage() {}
 
 func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[6]
+	mi := &file_budget_v1_quota_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +884,7 @@ func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedAlert.ProtoReflect.Descriptor instead.
 func (*RaisedAlert) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{6}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RaisedAlert) GetPercent() int32 {
@@ -860,7 +926,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xc8\x06\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xf2\x06\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -883,6 +949,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\agranted\x18\x12 \x01(\x03R\agranted\x12.\n" +
 	"\x06alerts\x18\x13 \x03(\v2\x16.budget.v1.RaisedAlertR\x06alerts\x12/\n" +
 	"\bkeep_for\x18\x14 \x03(\v2\x14.budget.v1.KeptShareR\akeepFor\x12(\n" +
+	"\x04fair\x18\x15 \x01(\v2\x14.budget.v1.FairShareR\x04fair\x12(\n" +
 	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\x12%\n" +
 	"\x0ecount_refusals\x18\x1a \x01(\bR\rcountRefusals\x12 \n" +
 	"\x03ban\x18\x1b \x01(\v2\x0e.budget.v1.BanR\x03ban\x12=\n" +
@@ -894,7 +961,11 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\tKeptShare\x12\x1a\n" +
 	"\bpriority\x18\x01 \x01(\tR\bpriority\x12\x18\n" +
 	"\apercent\x18\x02 \x01(\x05R\apercent\x12\x12\n" +
-	"\x04kept\x18\x03 \x01(\x03R\x04kept\"`\n" +
+	"\x04kept\x18\x03 \x01(\x03R\x04kept\"d\n" +
+	"\tFairShare\x12\x1a\n" +
+	"\baccounts\x18\x01 \x01(\x05R\baccounts\x12;\n" +
+	"\vahead_until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"aheadUntil\"`\n" +
 	"\vRaisedAlert\x12\x18\n" +
 	"\apercent\x18\x01 \x01(\x05R\apercent\x127\n" +
 	"\traised_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt*j\n" +
@@ -927,7 +998,7 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_budget_v1_quota_proto_goTypes = []any{
 	(LimitMode)(0),                // 0: budget.v1.LimitMode
 	(LimitKind)(0),                // 1: budget.v1.LimitKind
@@ -937,32 +1008,35 @@ var file_budget_v1_quota_proto_goTypes = []any{
 	(*LimitStatus)(nil),           // 5: budget.v1.LimitStatus
 	(*Ban)(nil),                   // 6: budget.v1.Ban
 	(*KeptShare)(nil),             // 7: budget.v1.KeptShare
-	(*RaisedAlert)(nil),           // 8: budget.v1.RaisedAlert
-	nil,                           // 9: budget.v1.GetQuotaRequest.LabelsEntry
-	nil,                           // 10: budget.v1.GetQuotaResponse.TotalsEntry
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*FairShare)(nil),             // 8: budget.v1.FairShare
+	(*RaisedAlert)(nil),           // 9: budget.v1.RaisedAlert
+	nil,                           // 10: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 11: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	9,  // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	10, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
 	5,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	10, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	11, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
 	4,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
-	11, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
-	11, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	12, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	12, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
 	1,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	11, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	11, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	8,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
+	12, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	12, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	9,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
 	7,  // 10: budget.v1.LimitStatus.keep_for:type_name -> budget.v1.KeptShare
-	0,  // 11: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
-	6,  // 12: budget.v1.LimitStatus.ban:type_name -> budget.v1.Ban
-	11, // 13: budget.v1.LimitStatus.banned_until:type_name -> google.protobuf.Timestamp
-	11, // 14: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	8,  // 11: budget.v1.LimitStatus.fair:type_name -> budget.v1.FairShare
+	0,  // 12: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
+	6,  // 13: budget.v1.LimitStatus.ban:type_name -> budget.v1.Ban
+	12, // 14: budget.v1.LimitStatus.banned_until:type_name -> google.protobuf.Timestamp
+	12, // 15: budget.v1.FairShare.ahead_until:type_name -> google.protobuf.Timestamp
+	12, // 16: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -976,7 +1050,7 @@ func file_budget_v1_quota_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -149,7 +149,12 @@ type Refusal struct {
 	ResetsAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
 	// What the limit keeps for calls of higher priority, in the meter's unit, beside
 	// what remains. 0: nothing.
-	Kept          int64 `protobuf:"varint,12,opt,name=kept,proto3" json:"kept,omitempty"`
+	Kept int64 `protobuf:"varint,12,opt,name=kept,proto3" json:"kept,omitempty"`
+	// Of a limit of a pool that its accounts share (fair), where this account is ahead
+	// of its fair share: how many accounts use the limit now. An account that is
+	// ahead leaves a quarter of the limit to the others, which is not in kept. 0: that
+	// is not why.
+	Sharing       int32 `protobuf:"varint,13,opt,name=sharing,proto3" json:"sharing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +273,13 @@ func (x *Refusal) GetKept() int64 {
 	return 0
 }
 
+func (x *Refusal) GetSharing() int32 {
+	if x != nil {
+		return x.Sharing
+	}
+	return 0
+}
+
 // InvalidField is the detail of the error invalid_argument: one field of the
 // request that is outside its bounds. One error may carry several.
 type InvalidField struct {
@@ -340,7 +352,7 @@ var File_budget_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\n" +
-	"\x17budget/v1/refusal.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x03\n" +
+	"\x17budget/v1/refusal.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
 	"\aRefusal\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.budget.v1.RefusalReasonR\x06reason\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x12\n" +
@@ -354,7 +366,8 @@ const file_budget_v1_refusal_proto_rawDesc = "" +
 	"\tretryable\x18\n" +
 	" \x01(\bR\tretryable\x127\n" +
 	"\tresets_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAt\x12\x12\n" +
-	"\x04kept\x18\f \x01(\x03R\x04kept\"T\n" +
+	"\x04kept\x18\f \x01(\x03R\x04kept\x12\x18\n" +
+	"\asharing\x18\r \x01(\x05R\asharing\"T\n" +
 	"\fInvalidField\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x14\n" +

@@ -5,7 +5,8 @@ local R_LATE, R_CONFIRMED, R_CLOSED_AT = 6, 7, 8     -- flags: 0 or 1
 local R_BODY, R_OUTCOME, R_TOKEN, R_KEY = 9, 10, 11, 12
 local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' while held, or nothing known)
 local R_KIN = 15                 -- of a record in a tree, else nil or false: see tree.lua
-local R_START = 16               -- the start that it was given, if that was later than its Reserve; else nil
+local R_START = 16               -- the start that it was given, if that was later than its Reserve; else nil or false
+                                 -- 17: see fair.lua, SHARES; else nil
 local tree = {records = {}}      -- see tree.lua
 
 -- A plan is packed as STRIDE values a hold, in a row:
@@ -52,23 +53,29 @@ local function settle(id, r, plan, actual, unposted)
   for j = 1, #plan, STRIDE do
     n = n + 1
     local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
+    local difference = 0 -- of what has a rate, without what the parent pays
+    if where ~= REMOTE and kind ~= KIND_SLOTS and kind ~= KIND_QUOTA then
+      difference = actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0)
+      local sharing = r[Fair.SHARES] and r[Fair.SHARES][n + 1] or 0
+      if sharing > 0 and difference ~= 0 then Fair.correct(ref, r[Fair.SHARES][1], difference, sharing, plan[j + 6], plan[j + 7]) end
+    end
     if where == REMOTE then
       -- a pool on another node: the broker settles its leg
     elseif kind == KIND_BUCKET then
-      correct(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 5], plan[j + 6], plan[j + 7], r[R_START])
+      correct(ref, where, difference, plan[j + 5], plan[j + 6], plan[j + 7], r[R_START] or nil)
       if r[R_STATE] == HELD then add_risk(ref, where, -plan[j + 8]) end
     elseif kind == KIND_SLOTS then
       if r[R_STATE] == HELD then free_slot(ref, id) end
     elseif kind == KIND_GCRA and r[R_KIN] then
-      shift_gcra(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7], r[R_START])
+      shift_gcra(ref, where, difference, plan[j + 6], plan[j + 7], r[R_START] or nil)
     elseif kind == KIND_GCRA then
-      move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7], r[R_START])
+      move_gcra(ref, where, charged[n], actual[n], plan[j + 6], plan[j + 7], r[R_START] or nil)
     elseif kind == KIND_QUEUE and r[R_KIN] then
-      Start.shift_queue(ref, where, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 6], plan[j + 7])
+      Start.shift_queue(ref, where, difference, plan[j + 6], plan[j + 7])
     elseif kind == KIND_QUEUE then
       Start.correct_queue(ref, where, plan[j + 8], charged[n], actual[n], plan[j + 6], plan[j + 7])
     elseif kind >= KIND_FIXED then
-      correct_window(ref, where, kind, actual[n] - charged[n] - (pay and pay(j, n, charged[n], actual[n]) or 0), plan[j + 8], plan[j + 6], plan[j + 7])
+      correct_window(ref, where, kind, difference, plan[j + 8], plan[j + 6], plan[j + 7])
     else
       local held, waits = shares_of(r, amount, charged[n])
       if pay then
@@ -99,7 +106,7 @@ local function show(r)
     end
   end
   local shown = {state, r[R_RANK], r[R_EXPIRES], r[R_LATE], r[R_CONFIRMED], r[R_CLOSED_AT], r[R_BODY], r[R_OUTCOME], token, r[R_ACTUAL]}
-  if state == HELD then shown[11] = r[R_START] end
+  if state == HELD then shown[11] = r[R_START] or nil end
   return shown
 end
 
@@ -198,6 +205,7 @@ local function flush_counters(idle)
   flush_buckets()
   flush_gcras()
   flush_windows()
+  Fair.flush()
   flush_quotas(idle)
 end
 

@@ -1,5 +1,5 @@
 -- The usual case of refund.lua in one piece: a held record whose lease has not
--- ended, in no tree, nothing to reclaim, every counter known by the hold's own parameters and
+-- ended, in no tree and no fair share, nothing to reclaim, every counter known by the hold's own parameters and
 -- without risk.
 -- Whatever else it meets, it has written nothing and refund.lua decides. Why it
 -- is here, reserve_hot.lua says. Layout 1 only.
@@ -18,8 +18,8 @@ repeat
   if not raws[1] or not raws[2] then break end
   local layout, members, lease, index, expiry = unpack_msg(raws[1])
   if layout ~= 1 or lease <= now then break end
-  local record_layout, state, _, ends, retention, _, _, _, _, _, kept_token, key, plan_raw, _, kin = unpack_msg(raws[2])
-  if record_layout ~= 1 or state ~= HELD or ends <= now or kin then break end
+  local record_layout, state, _, ends, retention, _, _, _, _, _, kept_token, key, plan_raw, _, kin, _, shares = unpack_msg(raws[2])
+  if record_layout ~= 1 or state ~= HELD or ends <= now or kin or shares then break end
   local plan = {unpack_msg(plan_raw)}
   local size = #plan
   if size ~= count * STRIDE or size == 0 then break end

@@ -8,7 +8,8 @@
 --     for a Charge, its body, its outcome, plan, output or '', shadows or '',
 --     parent or '', for each hold 1 if it spills: the limit is asked where the
 --     parent has too little, how long it may wait us: 0 not at all, -1 for the plan's
---     queues, what must be left of each hold's counter: a packed list, or '', waiter in
+--     queues, what must be left of each hold's counter: a packed list, with fair holds
+--     also, for each hold, 1 if it is one, and then the account; or '', waiter in
 --     line or '', how long its place stands us: 0 where it neither gets one nor loses it,
 --     refusals (see refusals.lua) or ''
 --   output: packed list: tokens asked, least, forecast, most that may be granted;
@@ -29,12 +30,14 @@
 --               end of a place, ... for the holds with a line; levels; with a parent also, for each hold, what it has left of
 --               it, -1 where the limit is asked
 -- with refusals, after all that of 1 and 7, when each hold's ban ends and which fitted
+--   1 and 7, with fair holds: a list as levels.lua's, last
 --   8 the parent is not open   9 its tree takes no child more
 local clock, name, id, minted, span, retention, ask, token, mode, ticket, idle, charge, body, outcome, plan_raw, output_raw, shadow_raw, parent, spill, max_wait, keeps, waiter, stands, refusals = unpack_msg(ARGV[1])
 begin(clock, name)
 local plan = {unpack_msg(plan_raw)}
 keeps = keeps ~= '' and unpack_msg(keeps)
 refusals = refusals ~= '' and Refusals.read(refusals)
+Fair.held = keeps and #keeps * STRIDE > #plan and {} or nil
 
 local get, mget = {'HMGET', A, 'm', 'r' .. id}, nil
 for j = 1, #plan, STRIDE do
@@ -128,6 +131,10 @@ for j = 1, #plan, STRIDE do
   if funds[h] then asked = 0 end
   local watches = shadow_raw ~= '' and byte(shadow_raw, h) ~= 48
   local keep = keeps and asked > 0 and keeps[h] or 0
+  Fair.ahead = false
+  if Fair.held and where ~= REMOTE and keeps[#plan / STRIDE + h] == 1 then
+    keep = keep + Fair.look(h, ref, keeps[#keeps], asked, plan[j + 5], plan[j + 6], plan[j + 7])
+  end
   if where == REMOTE then
     n = list_remote(out, n, kind)
   else
@@ -240,6 +247,7 @@ for j = 1, #plan, STRIDE do
       n = n + 5
     end
     if first then
+      if Fair.ahead and first > now then first = FAR end
       if watches then watched[h] = first elseif first > latest then latest = first end
     end
     if refusals then
@@ -379,6 +387,7 @@ if refused then
     local m = envelope and n + h or n
     out[m + 1], out[m + 2] = Refusals.show(refusals)
   end
+  if Fair.held then out[#out + 1] = Fair.shown(#plan / STRIDE) end
   return answer(7, now, reclaimed, place, Line.seen, n, unpack_all(out))
 end
 
@@ -409,6 +418,10 @@ for j = 1, #plan, STRIDE do
     plan[j + 8] = s and s.start > start and s.start or start
     if kind == KIND_QUEUE and amount > 0 then plan[j + 8] = Start.later(counters[h].arrival, start) end
     windowed = true
+  end
+  if Fair.held and Fair.held[h] then
+    Fair.hold(h, #plan / STRIDE, keeps[#keeps], funds[h] and (envelope[Fair.SHARES] and envelope[Fair.SHARES][(funds[h] - 1) / STRIDE + 2] or 0),
+      amount, start, plan[j + 6], plan[j + 7])
   end
   if funds[h] then
     local i = funds[h]
@@ -459,6 +472,7 @@ if commit then
   if windowed then plan_raw = pack(unpack_all(plan)) end
   local r = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
   if start > now then r[R_KIN], r[R_START] = false, start end
+  if Fair.sharers then r[R_KIN], r[R_START], r[Fair.SHARES] = false, r[R_START] or false, Fair.sharers end
   members = members + 1
   if envelope then
     local taken = {}
@@ -486,4 +500,5 @@ if refusals then
   local m = decides and n + 2 or n
   out[m + 1], out[m + 2] = Refusals.show(refusals)
 end
+if Fair.held then out[#out + 1] = Fair.shown(#plan / STRIDE) end
 return pack(1, now, reclaimed, start > now and {ends, start} or ends, n, unpack_all(out))

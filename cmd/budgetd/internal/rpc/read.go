@@ -75,6 +75,9 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 	if b := limit.Ban; b != (quota.Ban{}) {
 		out.Ban = &budgetv1.Ban{Refusals: int32(b.Refusals), WithinMs: b.Within.Milliseconds(), ForMs: b.For.Milliseconds()}
 	}
+	if limit.Fair {
+		out.Fair = &budgetv1.FairShare{Accounts: int32(limit.Level.Sharing), AheadUntil: timeOut(limit.Level.ShareAt)}
+	}
 	switch {
 	case limit.Kind.HasRate():
 		out.Used = int64(limit.Max - limit.Level.Remaining)

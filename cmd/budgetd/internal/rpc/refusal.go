@@ -61,6 +61,7 @@ func refusalOut(refusal *reservation.RefusedLimit, retryable bool) *budgetv1.Ref
 		LimitAmount: int64(refusal.Max),
 		Retryable:   retryable,
 		Kept:        int64(refusal.Kept),
+		Sharing:     int32(refusal.Sharing),
 		ResetsAt:    timeOut(refusal.ResetsAt),
 	}
 	if retryable {
@@ -81,6 +82,9 @@ func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool
 	text := limitText(account, refusal, tooLong)
 	if refusal.Kept > 0 {
 		text += fmt.Sprintf("; it keeps %s for calls of higher priority", quota.ShowAmount(refusal.Meter, refusal.Kept))
+	}
+	if refusal.Sharing > 0 {
+		text += fmt.Sprintf("; the account is ahead of its fair share, which %d use now, and leaves a quarter of the limit to the others", refusal.Sharing)
 	}
 	if refusal.Unbounded != "" {
 		text += fmt.Sprintf("; the call states no bound of its output, so that all %d tokens that the model can write are asked for: set %s", int64(refusal.Output), refusal.Unbounded)
