@@ -270,7 +270,7 @@ func TestCrashedCallerGivesBack(t *testing.T) {
 	if err != nil || story.State != reservation.StateExpired || !story.Posted {
 		t.Errorf("story %+v, %v; want expired and posted", story, err)
 	}
-	if _, err := r.Renew(context.Background(), g.Reservation, nil); !errors.Is(err, reservation.ErrNotHeld) {
+	if _, err := r.Renew(context.Background(), g.Reservation, reservation.Renewal{}); !errors.Is(err, reservation.ErrNotHeld) {
 		t.Errorf("Renew of an expired reservation: %v, want ErrNotHeld", err)
 	}
 	late := r.refund(g.Reservation, used(123))
@@ -291,8 +291,8 @@ func TestRenewExtends(t *testing.T) {
 	ask.Lease = &lease
 	g := r.reserve(ask)
 	r.clock.Add(20 * time.Second)
-	end, err := r.Renew(context.Background(), g.Reservation, nil)
-	if err != nil || !end.Equal(r.clock.Now().Add(lease)) {
+	end, err := r.Renew(context.Background(), g.Reservation, reservation.Renewal{})
+	if err != nil || !end.ExpiresAt.Equal(r.clock.Now().Add(lease)) {
 		t.Fatalf("Renew: %v, %v", end, err)
 	}
 	r.clock.Add(20 * time.Second)
@@ -519,7 +519,7 @@ func TestChargeIsSettledAtOnce(t *testing.T) {
 	}
 	long := time.Hour
 	for _, lease := range []*time.Duration{nil, &long} {
-		if _, err := r.Renew(context.Background(), charged.Grant.Reservation, lease); !errors.Is(err, reservation.ErrNotHeld) {
+		if _, err := r.Renew(context.Background(), charged.Grant.Reservation, reservation.Renewal{Lease: lease}); !errors.Is(err, reservation.ErrNotHeld) {
 			t.Errorf("Renew of a charge: %v, want ErrNotHeld", err)
 		}
 	}

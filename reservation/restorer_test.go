@@ -44,7 +44,7 @@ func TestOpenReservationsAreBroughtBack(t *testing.T) {
 	closed := r.reserve(tokens(500))
 	ending := r.reserve(tokens(700))
 	r.clock.Add(30 * time.Second)
-	if _, err := r.Renew(context.Background(), renewed.Reservation, nil); err != nil {
+	if _, err := r.Renew(context.Background(), renewed.Reservation, reservation.Renewal{}); err != nil {
 		t.Fatal(err)
 	}
 	r.refund(closed.Reservation, used(500))
@@ -163,9 +163,9 @@ func TestRenewBringsBack(t *testing.T) {
 	r.start(r.ledger) // another broker: it knows nothing of the reservation but its token
 	r.engine.swap(r.newEngine())
 	r.clock.Add(59 * time.Second)
-	end, err := r.Renew(context.Background(), g.Reservation, nil)
-	if err != nil || !end.Equal(r.clock.Now().Add(time.Minute)) {
-		t.Fatalf("until %s, %v; want a minute from now", end, err)
+	end, err := r.Renew(context.Background(), g.Reservation, reservation.Renewal{})
+	if err != nil || !end.ExpiresAt.Equal(r.clock.Now().Add(time.Minute)) {
+		t.Fatalf("until %s, %v; want a minute from now", end.ExpiresAt, err)
 	}
 	r.seed()
 	if level := r.quotaLevel(); level.Held != 3000 {
@@ -184,12 +184,12 @@ func TestRenewDoesNotRevive(t *testing.T) {
 	g := r.reserve(tokens(3000))
 	r.engine.swap(r.newEngine())
 	r.clock.Add(time.Minute)
-	if end, err := r.Renew(context.Background(), g.Reservation, nil); !errors.Is(err, reservation.ErrNotHeld) {
-		t.Errorf("renewed until %s after the lease had ended: %v", end, err)
+	if end, err := r.Renew(context.Background(), g.Reservation, reservation.Renewal{}); !errors.Is(err, reservation.ErrNotHeld) {
+		t.Errorf("renewed until %s after the lease had ended: %v", end.ExpiresAt, err)
 	}
 	settled := r.reserve(tokens(100))
 	r.refund(settled.Reservation, used(100))
-	if _, err := r.Renew(context.Background(), settled.Reservation, nil); !errors.Is(err, reservation.ErrNotHeld) {
+	if _, err := r.Renew(context.Background(), settled.Reservation, reservation.Renewal{}); !errors.Is(err, reservation.ErrNotHeld) {
 		t.Errorf("a settled reservation: %v", err)
 	}
 }

@@ -118,17 +118,25 @@ func (t *reservationToken) settle(reported report, unused bool) (outcome, error)
 		if h.Kind == quota.KindSlots || h.Missed {
 			continue
 		}
-		high, low := bits.Mul64(uint64(o.Charged[h.Meter]), uint64(h.Weight))
-		if high != 0 || low > uint64(quota.MaxAmount) {
-			return outcome{}, &InvalidError{
-				Field:   fmt.Sprintf("usage.amounts[%q]", h.Meter),
-				Problem: fmt.Sprintf("%d times the weight %d of limit %q is too much", o.Charged[h.Meter], h.Weight, h.Name),
-				Bound:   fmt.Sprintf("at most %d", quota.MaxAmount),
-			}
+		var err error
+		if o.Actual[i], err = h.weighed(o.Charged[h.Meter]); err != nil {
+			return outcome{}, err
 		}
-		o.Actual[i] = quota.Amount(low)
 	}
 	return o, nil
+}
+
+// weighed is what a usage of the hold's meter takes from it.
+func (h *plannedHold) weighed(amount quota.Amount) (quota.Amount, error) {
+	high, low := bits.Mul64(uint64(amount), uint64(h.Weight))
+	if high != 0 || low > uint64(quota.MaxAmount) {
+		return 0, &InvalidError{
+			Field:   fmt.Sprintf("usage.amounts[%q]", h.Meter),
+			Problem: fmt.Sprintf("%d times the weight %d of limit %q is too much", amount, h.Weight, h.Name),
+			Bound:   fmt.Sprintf("at most %d", quota.MaxAmount),
+		}
+	}
+	return quota.Amount(low), nil
 }
 
 // expired says what the end of the lease charged, from the engine's amounts.
@@ -136,13 +144,21 @@ func (t *reservationToken) expired(actual []quota.Amount) outcome {
 	o := outcome{Charged: quota.Amounts{}, Actual: actual, Pricing: t.pricing(report{}), Asked: t.Asked}
 	for i := range t.Holds {
 		h := &t.Holds[i]
+		if h.OnExpiry != quota.ExpiryCharge && actual[i] > 0 && h.Weight > 0 && h.Kind != quota.KindSlots && !h.Shadow {
+			// Given back but for what a Renew told.
+			o.Charged[h.Meter] = max(o.Charged[h.Meter], (actual[i]+h.Weight-1)/h.Weight)
+			continue
+		}
 		// A shadow limit changes nothing about what the account is charged.
 		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots && !h.Shadow {
-			o.Charged[h.Meter] = t.Asked[h.Meter]
+			charged := t.Asked[h.Meter]
 			if left := actual[i]; left < h.Amount && h.Weight > 0 {
 				// An envelope is charged what its children left of it.
-				o.Charged[h.Meter] = min(t.Asked[h.Meter], (left+h.Weight-1)/h.Weight)
+				charged = min(charged, (left+h.Weight-1)/h.Weight)
+			} else if left > h.Amount+h.Risk && h.Weight > 0 {
+				charged = (left + h.Weight - 1) / h.Weight // a Renew told more than it held
 			}
+			o.Charged[h.Meter] = charged
 		}
 	}
 	return o

@@ -97,7 +97,9 @@ type Store interface {
 	Refund(ctx context.Context, r RefundRequest) (RefundAnswer, error)
 
 	// Renew moves the lease's end to now+Lease if that is later. It never
-	// revives an expired or settled reservation.
+	// revives an expired or settled reservation. What a held one used so far is
+	// remembered: when its lease ends, it is charged that at least. With Peek it
+	// says where each hold stands: see Standing.
 	Renew(ctx context.Context, r RenewRequest) (RenewAnswer, error)
 
 	// Confirm tells the engine what the ledger holds: newer usage values are
@@ -399,22 +401,6 @@ type Record struct {
 	Late      bool
 	ClosedAt  time.Time
 	Confirmed bool // the ledger holds the closing
-}
-
-// RenewRequest extends a lease.
-type RenewRequest struct {
-	Account string
-	ID      ID
-	Lease   time.Duration
-}
-
-// RenewAnswer says where the reservation stands: State is StateHeld when the
-// lease was extended, or was longer already.
-type RenewAnswer struct {
-	State     State
-	Now       time.Time
-	ExpiresAt time.Time
-	Reclaimed int
 }
 
 // CounterUsage is a ledger value for one quota counter.

@@ -275,15 +275,6 @@ func (r *RefundRequest) Validate() error {
 
 // Validate returns an error that wraps [ErrBadRequest] and names the field
 // unless the request is within its bounds.
-func (r *RenewRequest) Validate() error {
-	if err := ValidateAccount(r.Account); err != nil {
-		return err
-	}
-	return checkRange("lease", r.Lease, concurrency.MinLease, concurrency.MaxLease)
-}
-
-// Validate returns an error that wraps [ErrBadRequest] and names the field
-// unless the request is within its bounds.
 func (r *ConfirmRequest) Validate() error {
 	if r.Rank != ledger.RankExpired && r.Rank != ledger.RankRefunded {
 		return badRequest("rank", "%d is neither %d nor %d", r.Rank, ledger.RankExpired, ledger.RankRefunded)

@@ -169,6 +169,8 @@ func (s *Store) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 	if r.state == reservation.StateHeld {
 		if now >= r.expires {
 			answer.State = reservation.StateExpired // and a batch of others was reclaimed before it
+		} else if err := q.Matches(len(r.holds)); err != nil {
+			return reservation.RenewAnswer{}, err
 		} else if to := r.renewable(now, now+q.Lease.Microseconds()); to > r.expires {
 			r.expires, r.due = to, to
 			a.open.fix(r.index)
@@ -181,6 +183,11 @@ func (s *Store) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 				}
 			}
 		}
+	}
+	if answer.State == reservation.StateHeld {
+		r.told(q.Used)
+		answer.Envelope, answer.Company = r.kin != nil && r.kin.granted != nil, r.hasCompany()
+		answer.Standing = s.standing(r, q.Peek, now)
 	}
 	answer.ExpiresAt = at(r.expires)
 	return answer, nil

@@ -60,6 +60,7 @@ type hold struct {
 	held     quota.Amount // quota: share of the counter's held
 	unposted quota.Amount // quota: share of the counter's unposted
 	risk     quota.Amount // bucket: share of the counter's risk
+	used     quota.Amount // what a Renew told that it used so far
 	slot     int          // in the counter's slots; -1 when it has none, or lapsed
 }
 
@@ -225,9 +226,9 @@ func (s *Store) expire(r *record, now int64) {
 			h.counter.unposted += open
 		}
 		if h.charge {
-			h.correct(most, now)
+			h.correct(max(most, h.used), now)
 		} else {
-			h.correct(0, now)
+			h.correct(h.used, now)
 		}
 	}
 	s.move(r, isWaiting, now)

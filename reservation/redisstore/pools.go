@@ -297,7 +297,7 @@ func (s *Store) confirmPools(ctx context.Context, holds []reservation.Hold, r *r
 // does not count.
 func (s *Store) renewPools(ctx context.Context, holds []reservation.Hold, id reservation.ID, lease time.Duration) (ok bool, err error) {
 	for _, l := range s.legs(holds) {
-		answer, _, err := s.renew(ctx, s.pool(l.pool), id, lease+poolMargin, false)
+		answer, _, _, err := s.renew(ctx, s.pool(l.pool), &reservation.RenewRequest{ID: id, Lease: lease + poolMargin}, false)
 		if err != nil {
 			return false, err
 		}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/budgetd/budgetd/ledger"
 	"github.com/budgetd/budgetd/reservation"
@@ -86,53 +85,6 @@ func (s *Store) appendPlan(a *args, keys []string, p space, id reservation.ID, h
 
 func countMismatch(given int, want int64) error {
 	return fmt.Errorf("actual: %d amounts are given, the reservation has %d holds", given, want)
-}
-
-// Renew is one script call, and two more and one for each pool where pools on a
-// Cluster are held.
-func (s *Store) Renew(ctx context.Context, r reservation.RenewRequest) (reservation.RenewAnswer, error) {
-	if err := r.Validate(); err != nil {
-		return reservation.RenewAnswer{}, err
-	}
-	p := s.account(r.Account)
-	answer, plan, err := s.renew(ctx, p, r.ID, r.Lease, s.cluster != nil)
-	if err != nil || len(plan) == 0 {
-		return answer, err
-	}
-	holds, err := planned(plan)
-	if err != nil {
-		return reservation.RenewAnswer{}, err
-	}
-	if ok, err := s.renewPools(ctx, holds, r.ID, r.Lease); err != nil || !ok {
-		answer.State = reservation.StateExpired
-		return answer, err
-	}
-	reclaimed := answer.Reclaimed
-	answer, _, err = s.renew(ctx, p, r.ID, r.Lease, false)
-	answer.Reclaimed += reclaimed
-	return answer, err
-}
-
-// renew runs the script in one key space. With poolsFirst a reservation that
-// holds from pools elsewhere is not renewed; its plan is returned.
-func (s *Store) renew(ctx context.Context, p space, id reservation.ID, lease time.Duration, poolsFirst bool) (reservation.RenewAnswer, []byte, error) {
-	a := make(args, 0, 128)
-	a.int(s.now())
-	a.str(p.name)
-	a.bytes(id[:])
-	a.int(lease.Microseconds())
-	a.int(s.idle)
-	a.bool(poolsFirst)
-	out, err := s.run(ctx, scriptRenew, []string{p.hash(), p.dues(), p.index(), p.closings(id)}, a)
-	if err != nil {
-		return reservation.RenewAnswer{}, nil, err
-	}
-	answer := reservation.RenewAnswer{State: reservation.State(out.int()), Now: instant(out.int()), Reclaimed: s.reclaimed(out.int())}
-	if ends := out.int(); ends != 0 {
-		answer.ExpiresAt = instant(ends)
-	}
-	plan := out.bytes()
-	return answer, plan, out.err
 }
 
 // Confirm is one script call, and one more for each pool on a Cluster.

@@ -60,6 +60,7 @@ type world struct {
 	lines      bool // callers wait for slots, of which most limits are
 	refusals   bool // limits count refusals, and ban
 	fair       bool // accounts share the limits of pools; with pools
+	usages     bool // Renews tell what was used so far
 }
 
 var worlds = map[string]world{
@@ -96,6 +97,9 @@ var worlds = map[string]world{
 	"Fair shares":             {fair: true, pools: true},
 	"Fair shares and all":     {fair: true, pools: true, algorithms: true, keeps: true, shadows: true, trees: true, changing: true, lossy: true},
 	"Fair shares, waits":      {fair: true, pools: true, algorithms: true, waits: true, trees: true, changing: true},
+	"Usages":                  {usages: true},
+	"Usages in trees":         {usages: true, trees: true, algorithms: true},
+	"All usages":              {usages: true, algorithms: true, waits: true, shadows: true, trees: true, changing: true, pools: true, lossy: true},
 }
 
 func bucketOf(capacity, amount quota.Amount, every time.Duration) quota.Bucket {
@@ -546,7 +550,11 @@ func (h *historyState) confirmAny(t *rapid.T) {
 
 func (h *historyState) renewAny(t *rapid.T) {
 	if made, ok := h.any(t); ok {
-		answer, err := h.Renew(h.ctx, reservation.RenewRequest{Account: made.Account, ID: made.ID, Lease: someLeases.Draw(t, "lease")})
+		q := reservation.RenewRequest{Account: made.Account, ID: made.ID, Lease: someLeases.Draw(t, "lease"), Peek: made.Holds}
+		if h.world.usages {
+			q.Used = h.used(t, made.Holds)
+		}
+		answer, err := h.Renew(h.ctx, q)
 		t.Logf("renew -> %s", stateName(answer.State))
 		h.must(t, err)
 	}

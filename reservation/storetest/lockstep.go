@@ -169,6 +169,7 @@ func (l *lockstep) Renew(ctx context.Context, q reservation.RenewRequest) (reser
 	d.check(got.Reclaimed == want.Reclaimed, "reclaimed", got.Reclaimed, want.Reclaimed)
 	if want.State == reservation.StateHeld {
 		d.instant("expires", got.ExpiresAt, want.ExpiresAt)
+		d.standing(q, got, want)
 	}
 	return got, d.err("Renew")
 }

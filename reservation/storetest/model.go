@@ -77,6 +77,7 @@ type modelRecord struct {
 
 	kin  reservation.Kin // its envelope, and what was taken from it
 	tree bool            // it has, or had, a parent or children
+	over bool            // it has, or had, children
 }
 
 type modelHold struct {
@@ -86,6 +87,7 @@ type modelHold struct {
 	charged  quota.Amount // what the bucket was charged so far; once closed, the actual
 	at       int64        // the instant under which a window counts it
 	sharing  int          // of a fair limit: how many accounts used it when it took
+	used     quota.Amount // the most that a Renew told
 }
 
 // modelBucket is the state of a bucket: an exact level at an instant.
@@ -475,7 +477,7 @@ func (m *Model) reclaim(account string, most int) int {
 			if h.OnExpiry != quota.ExpiryCharge {
 				kept = 0
 			}
-			m.correct(r, i, kept)
+			m.correct(r, i, max(kept, h.used))
 		}
 	}
 	return len(ended)
@@ -675,7 +677,7 @@ func (m *Model) Reserve(ctx context.Context, q reservation.ReserveRequest) (rese
 	if parent != nil {
 		parentBefore = *parent
 		parentBefore.holds = slices.Clone(parent.holds)
-		r.kin.Parent, r.tree, parent.tree = parent.id, true, true
+		r.kin.Parent, r.tree, parent.tree, parent.over = parent.id, true, true, true
 		if cut := r.expires - parent.expires; cut > 0 {
 			r.expires, r.retention = parent.expires, r.retention+cut
 		}
@@ -803,6 +805,9 @@ func (m *Model) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 		return answer, nil
 	}
 	if r.state == reservation.StateHeld && now < r.expires {
+		if err := q.Matches(len(r.holds)); err != nil {
+			return reservation.RenewAnswer{}, err
+		}
 		to := now + q.Lease.Microseconds()
 		if r.kin.InEnvelope() {
 			if p := m.find(q.Account, r.kin.Parent); p != nil {
@@ -816,6 +821,10 @@ func (m *Model) Renew(ctx context.Context, q reservation.RenewRequest) (reservat
 	}
 	shown := r.show(now)
 	answer.State, answer.ExpiresAt = shown.State, shown.ExpiresAt
+	if answer.State == reservation.StateHeld {
+		r.told(q.Used)
+		answer.Envelope, answer.Company, answer.Standing = r.over, m.hasCompany(r), m.standing(r, q.Peek)
+	}
 	return answer, nil
 }
 

@@ -63,7 +63,7 @@ func (m *Model) paid(r *modelRecord, i int, before, after quota.Amount) quota.Am
 	if p == nil || !r.kin.Taken.Has(i) || before == after || r.holds[i].Kind == quota.KindSlots {
 		return 0
 	}
-	p.tree = true
+	p.tree, p.over = true, true
 	own := p.fund(r.holds[i].Hold)
 	if own == nil {
 		return 0

@@ -35,7 +35,7 @@ import (
 //	                                         held: only while the lease has not ended
 //	confirm ID [rank=N] [late] [body=B] [AMOUNTS] [usage=LIMIT:USED@VERSION] [orphan]
 //	                                         unless stated, the closing as the engine has it
-//	renew ID lease=D
+//	renew ID [lease=D] [used=LIMIT:N,...]    what each hold used so far
 //	restore ID [lease=D] [start=D] [keyless] held until minted + lease, or for D from now
 //	seed ACCOUNT LIMIT used=N ver=N [ticket=N]   with the Nth ticket given for the counter; the last
 //	push ACCOUNT LIMIT used=N ver=N          a ledger value, as the auditor brings it
@@ -66,7 +66,9 @@ import (
 //	          reclaimed= LIMIT.remaining= LIMIT.resets= LIMIT.used= LIMIT.held=
 //	          LIMIT.unposted= LIMIT.ticket= (which of those given); replayed: as lookup
 //	refund    settled same conflict unknown forgotten ended; as lookup, levels
-//	renew     held expired settled unknown; expires=
+//	renew     held expired settled unknown; expires= envelope (others were made in it)
+//	          company= (others of its tree are held)
+//	          LIMIT.granted= LIMIT.left= LIMIT.used_so_far= LIMIT.room= (the parent's)
 //	confirm   adopted stopped unknown old
 //	giveback  LIMIT.given=; levels
 //	seed      yes no
@@ -122,7 +124,7 @@ var verbs = map[string]struct {
 	"charge":    {true, []string{"retention", "key", "body", "minted", "token", "dry", "keep"}},
 	"refund":    {true, []string{"body", "orphan", "held"}},
 	"confirm":   {true, []string{"rank", "late", "body", "usage", "orphan"}},
-	"renew":     {true, []string{"lease"}},
+	"renew":     {true, []string{"lease", "used"}},
 	"restore":   {true, []string{"lease", "start", "keyless"}},
 	"lookup":    {true, nil},
 	"seed":      {false, []string{"used", "ver", "ticket"}},

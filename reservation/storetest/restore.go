@@ -44,7 +44,7 @@ func (m *Model) Restore(ctx context.Context, q reservation.RestoreRequest) (rese
 	}
 	parent := m.find(q.Account, q.Kin.Parent)
 	if q.Kin.InEnvelope() && m.isOpen(parent) {
-		r.kin.Parent, r.tree, parent.tree = parent.id, true, true
+		r.kin.Parent, r.tree, parent.tree, parent.over = parent.id, true, true, true
 		if cut := r.expires - parent.expires; cut > 0 {
 			r.expires, r.retention = parent.expires, r.retention+cut
 		}

@@ -595,10 +595,15 @@ func (p *player) renew(ctx context.Context, st step, id string, got facts) error
 			return fmt.Errorf("lease: %w", err)
 		}
 	}
-	answer, err := p.Renew(ctx, reservation.RenewRequest{Account: made.Account, ID: made.ID, Lease: lease})
+	q := reservation.RenewRequest{Account: made.Account, ID: made.ID, Lease: lease, Peek: made.holds()}
+	if err := p.tellUsed(made, st, &q); err != nil {
+		return err
+	}
+	answer, err := p.Renew(ctx, q)
 	if err != nil {
 		return err
 	}
+	got.standing(made, answer)
 	got[stateName(answer.State)] = true
 	got["reclaimed"] = answer.Reclaimed
 	got.span("expires", answer.ExpiresAt, answer.Now)

@@ -1348,6 +1348,40 @@ var mutants = []mutant{
 			return m.Renew(context.Background(), q)
 		}
 	}},
+	{"what was used so far falls", true, func(f *faulty) {
+		f.renew = func(m *Model, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
+			if r := m.find(q.Account, q.ID); r != nil && len(q.Used) == len(r.holds) {
+				for i := range r.holds {
+					r.holds[i].used = 0
+				}
+			}
+			return m.Renew(context.Background(), q)
+		}
+	}},
+	{"a lease's end forgets what was told", true, func(f *faulty) {
+		f.renew = func(m *Model, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
+			answer, err := m.Renew(context.Background(), q)
+			if r := m.find(q.Account, q.ID); r != nil {
+				for i := range r.holds {
+					r.holds[i].used = 0
+				}
+			}
+			return answer, err
+		}
+	}},
+	{"an envelope's own use is room of its calls", true, func(f *faulty) {
+		f.renew = func(m *Model, q reservation.RenewRequest) (reservation.RenewAnswer, error) {
+			answer, err := m.Renew(context.Background(), q)
+			if r := m.find(q.Account, q.ID); r != nil && m.parentOf(r) != nil {
+				for i := range answer.Standing {
+					if own := m.parentOf(r).fund(r.holds[i].Hold); own != nil && answer.Standing[i].Funded {
+						answer.Standing[i].Room = own.charged
+					}
+				}
+			}
+			return answer, err
+		}
+	}},
 }
 
 // likelyWorlds is how the names of the worlds begin in which a mutant is found soon, by

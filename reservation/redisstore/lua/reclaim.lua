@@ -35,7 +35,7 @@ local function reclaim(most)
       local r = tree.records[id] or tree.known(id, read_record(raws[i]))
       tree.depart(id, r)
       local plan = {unpack_msg(r[R_PLAN])}
-      local actual, waits, n = {}, {}, 0
+      local actual, waits, n, used = {}, {}, 0, r[tree.USED] and {unpack_msg(r[tree.USED])}
       for j = 1, #plan, STRIDE do
         n = n + 1
         waits[n] = plan[j + 3]
@@ -46,6 +46,7 @@ local function reclaim(most)
         else
           actual[n] = plan[j + 3]
         end
+        if used and used[n] > actual[n] and plan[j] ~= KIND_SLOTS then actual[n] = used[n] end
       end
       settle(id, r, plan, actual, waits)
       r[R_STATE], r[R_RANK], r[R_CLOSED_AT], r[R_BODY] = EXPIRED, 1, r[R_EXPIRES], NO_BODY

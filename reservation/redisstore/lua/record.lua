@@ -7,7 +7,9 @@ local R_PLAN, R_ACTUAL = 13, 14  -- packed: the holds; what each charged ('' whi
 local R_KIN = 15                 -- of a record in a tree, else nil or false: see tree.lua
 local R_START = 16               -- the start that it was given, if that was later than its Reserve; else nil or false
                                  -- 17: see fair.lua, SHARES; else nil
-local tree = {records = {}}      -- see tree.lua
+                                 -- 18, tree.USED: what a Renew told of each hold, packed, else
+                                 -- nil; then 15 to 17 are not nil
+local tree = {records = {}, USED = 18} -- see tree.lua
 
 -- A plan is packed as STRIDE values a hold, in a row:
 --   +0 kind  +1 where  +2 ref (field, key, or a pool elsewhere)  +3 amount
@@ -88,6 +90,7 @@ local function settle(id, r, plan, actual, unposted)
     end
   end
   if paid_all then paid_all() end
+  r[tree.USED] = nil
 end
 
 -- show lists what an answer tells of a record: state, rank, expires, late,
