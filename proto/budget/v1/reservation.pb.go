@@ -89,6 +89,121 @@ func (ReservationState) EnumDescriptor() ([]byte, []int) {
 	return file_budget_v1_reservation_proto_rawDescGZIP(), []int{0}
 }
 
+// RenewVerdict says what a call under way should do.
+type RenewVerdict int32
+
+const (
+	// No usage was told.
+	RenewVerdict_RENEW_VERDICT_UNSPECIFIED RenewVerdict = 0
+	// Go on: less than 80 % of what may be used in all is used.
+	RenewVerdict_RENEW_VERDICT_CONTINUE RenewVerdict = 1
+	// Come to an end within remaining. 0 remaining: an envelope's calls hold all of
+	// it, and may give some back.
+	RenewVerdict_RENEW_VERDICT_WIND_DOWN RenewVerdict = 2
+	// Nothing is left: stop, and refund what was used.
+	RenewVerdict_RENEW_VERDICT_STOP RenewVerdict = 3
+)
+
+// Enum value maps for RenewVerdict.
+var (
+	RenewVerdict_name = map[int32]string{
+		0: "RENEW_VERDICT_UNSPECIFIED",
+		1: "RENEW_VERDICT_CONTINUE",
+		2: "RENEW_VERDICT_WIND_DOWN",
+		3: "RENEW_VERDICT_STOP",
+	}
+	RenewVerdict_value = map[string]int32{
+		"RENEW_VERDICT_UNSPECIFIED": 0,
+		"RENEW_VERDICT_CONTINUE":    1,
+		"RENEW_VERDICT_WIND_DOWN":   2,
+		"RENEW_VERDICT_STOP":        3,
+	}
+)
+
+func (x RenewVerdict) Enum() *RenewVerdict {
+	p := new(RenewVerdict)
+	*p = x
+	return p
+}
+
+func (x RenewVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RenewVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_budget_v1_reservation_proto_enumTypes[1].Descriptor()
+}
+
+func (RenewVerdict) Type() protoreflect.EnumType {
+	return &file_budget_v1_reservation_proto_enumTypes[1]
+}
+
+func (x RenewVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RenewVerdict.Descriptor instead.
+func (RenewVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_budget_v1_reservation_proto_rawDescGZIP(), []int{1}
+}
+
+// RenewReason is why a call should wind down or stop.
+type RenewReason int32
+
+const (
+	// It may go on.
+	RenewReason_RENEW_REASON_UNSPECIFIED RenewReason = 0
+	// What was held, and what the limit has left beyond it, are used or nearly so.
+	RenewReason_RENEW_REASON_LIMIT RenewReason = 1
+	// What its envelope has left is, or what it was granted as the envelope of others.
+	RenewReason_RENEW_REASON_ENVELOPE RenewReason = 2
+	// The account is not in the policy any more.
+	RenewReason_RENEW_REASON_ACCOUNT_REMOVED RenewReason = 3
+)
+
+// Enum value maps for RenewReason.
+var (
+	RenewReason_name = map[int32]string{
+		0: "RENEW_REASON_UNSPECIFIED",
+		1: "RENEW_REASON_LIMIT",
+		2: "RENEW_REASON_ENVELOPE",
+		3: "RENEW_REASON_ACCOUNT_REMOVED",
+	}
+	RenewReason_value = map[string]int32{
+		"RENEW_REASON_UNSPECIFIED":     0,
+		"RENEW_REASON_LIMIT":           1,
+		"RENEW_REASON_ENVELOPE":        2,
+		"RENEW_REASON_ACCOUNT_REMOVED": 3,
+	}
+)
+
+func (x RenewReason) Enum() *RenewReason {
+	p := new(RenewReason)
+	*p = x
+	return p
+}
+
+func (x RenewReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RenewReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_budget_v1_reservation_proto_enumTypes[2].Descriptor()
+}
+
+func (RenewReason) Type() protoreflect.EnumType {
+	return &file_budget_v1_reservation_proto_enumTypes[2]
+}
+
+func (x RenewReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RenewReason.Descriptor instead.
+func (RenewReason) EnumDescriptor() ([]byte, []int) {
+	return file_budget_v1_reservation_proto_rawDescGZIP(), []int{2}
+}
+
 // LedgerState is what the ledger has of a reservation.
 type LedgerState int32
 
@@ -130,11 +245,11 @@ func (x LedgerState) String() string {
 }
 
 func (LedgerState) Descriptor() protoreflect.EnumDescriptor {
-	return file_budget_v1_reservation_proto_enumTypes[1].Descriptor()
+	return file_budget_v1_reservation_proto_enumTypes[3].Descriptor()
 }
 
 func (LedgerState) Type() protoreflect.EnumType {
-	return &file_budget_v1_reservation_proto_enumTypes[1]
+	return &file_budget_v1_reservation_proto_enumTypes[3]
 }
 
 func (x LedgerState) Number() protoreflect.EnumNumber {
@@ -143,7 +258,7 @@ func (x LedgerState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LedgerState.Descriptor instead.
 func (LedgerState) EnumDescriptor() ([]byte, []int) {
-	return file_budget_v1_reservation_proto_rawDescGZIP(), []int{1}
+	return file_budget_v1_reservation_proto_rawDescGZIP(), []int{3}
 }
 
 // ReserveRequest asks for what a call may use. State it in amounts, in llm, or
@@ -777,7 +892,7 @@ func (x *RefundResponse) GetHolds() []*Hold {
 	return nil
 }
 
-// RenewRequest asks for a later end of a lease.
+// RenewRequest asks for a later end of a lease, and tells what was used so far.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reservation's id, from Reserve: 1 to 16,384 bytes.
@@ -785,7 +900,14 @@ type RenewRequest struct {
 	// How long the lease runs from now on: 1 ms to 24 h. It never ends earlier
 	// for a Renew. Absent: the length that the Reserve asked for. That of a
 	// reservation in an envelope ends with the envelope's at the latest.
-	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// What the call used so far, in all: a meter that is not named here, and does
+	// not follow from tokens or provider_usage, 0. It asks for a verdict, and may
+	// state nothing. What was told never falls: of each meter's holds the most
+	// counts. When the lease ends without a Refund, that is charged at least; a
+	// Refund says what was really used. Of an envelope: what was used outside of
+	// its calls. Absent: not told, and no verdict.
+	Usage         *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -834,11 +956,37 @@ func (x *RenewRequest) GetLease() *durationpb.Duration {
 	return nil
 }
 
-// RenewResponse says until when the reservation lives.
+func (x *RenewRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// RenewResponse says until when the reservation lives, and whether its call
+// should go on.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When the lease ends now.
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// What the call should do. Unspecified: usage was absent.
+	Verdict RenewVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=budget.v1.RenewVerdict" json:"verdict,omitempty"`
+	// What may still be used of each meter that an enforced limit counts, in the
+	// meter's unit: what is left of what was held, and what the tightest of its
+	// limits, or its envelope, has left beyond. Not the meter requests, which is
+	// whole from the start; nor, of an LLM call, input_tokens. Empty: no enforced
+	// limit counts what was held, or usage was absent.
+	Remaining map[string]int64 `protobuf:"bytes,3,rep,name=remaining,proto3" json:"remaining,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Why the verdict is to wind down or to stop. Unspecified with the others.
+	Reason RenewReason `protobuf:"varint,4,opt,name=reason,proto3,enum=budget.v1.RenewReason" json:"reason,omitempty"`
+	// The name of the limit with the smallest share left. Empty: as reason.
+	Limit string `protobuf:"bytes,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The pool whose limit it is. Empty: a limit of the account itself.
+	Pool string `protobuf:"bytes,6,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The scope of that limit, as in Hold.scope.
+	Scope string `protobuf:"bytes,7,opt,name=scope,proto3" json:"scope,omitempty"`
+	// What that limit counts. Empty: as reason.
+	Meter         string `protobuf:"bytes,8,opt,name=meter,proto3" json:"meter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -878,6 +1026,55 @@ func (x *RenewResponse) GetExpiresAt() *timestamppb.Timestamp {
 		return x.ExpiresAt
 	}
 	return nil
+}
+
+func (x *RenewResponse) GetVerdict() RenewVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return RenewVerdict_RENEW_VERDICT_UNSPECIFIED
+}
+
+func (x *RenewResponse) GetRemaining() map[string]int64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetReason() RenewReason {
+	if x != nil {
+		return x.Reason
+	}
+	return RenewReason_RENEW_REASON_UNSPECIFIED
+}
+
+func (x *RenewResponse) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *RenewResponse) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *RenewResponse) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *RenewResponse) GetMeter() string {
+	if x != nil {
+		return x.Meter
+	}
+	return ""
 }
 
 // ChargeRequest charges a call whose use is known. State it in amounts, in llm,
@@ -1533,13 +1730,24 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a:\n" +
 	"\fOverrunEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x8e\x01\n" +
 	"\fRenewRequest\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"J\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12&\n" +
+	"\x05usage\x18\x03 \x01(\v2\x10.budget.v1.UsageR\x05usage\"\x88\x03\n" +
 	"\rRenewResponse\x129\n" +
 	"\n" +
-	"expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x8f\x03\n" +
+	"expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x121\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x17.budget.v1.RenewVerdictR\averdict\x12E\n" +
+	"\tremaining\x18\x03 \x03(\v2'.budget.v1.RenewResponse.RemainingEntryR\tremaining\x12.\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x16.budget.v1.RenewReasonR\x06reason\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\tR\x05limit\x12\x12\n" +
+	"\x04pool\x18\x06 \x01(\tR\x04pool\x12\x14\n" +
+	"\x05scope\x18\a \x01(\tR\x05scope\x12\x14\n" +
+	"\x05meter\x18\b \x01(\tR\x05meter\x1a<\n" +
+	"\x0eRemainingEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x8f\x03\n" +
 	"\rChargeRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12<\n" +
 	"\x06labels\x18\x02 \x03(\v2$.budget.v1.ChargeRequest.LabelsEntryR\x06labels\x12'\n" +
@@ -1612,7 +1820,17 @@ const file_budget_v1_reservation_proto_rawDesc = "" +
 	"\x19RESERVATION_STATE_SETTLED\x10\x02\x12\x1e\n" +
 	"\x1aRESERVATION_STATE_RELEASED\x10\x03\x12\x1d\n" +
 	"\x19RESERVATION_STATE_EXPIRED\x10\x04\x12\"\n" +
-	"\x1eRESERVATION_STATE_SETTLED_LATE\x10\x05*u\n" +
+	"\x1eRESERVATION_STATE_SETTLED_LATE\x10\x05*~\n" +
+	"\fRenewVerdict\x12\x1d\n" +
+	"\x19RENEW_VERDICT_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16RENEW_VERDICT_CONTINUE\x10\x01\x12\x1b\n" +
+	"\x17RENEW_VERDICT_WIND_DOWN\x10\x02\x12\x16\n" +
+	"\x12RENEW_VERDICT_STOP\x10\x03*\x80\x01\n" +
+	"\vRenewReason\x12\x1c\n" +
+	"\x18RENEW_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12RENEW_REASON_LIMIT\x10\x01\x12\x19\n" +
+	"\x15RENEW_REASON_ENVELOPE\x10\x02\x12 \n" +
+	"\x1cRENEW_REASON_ACCOUNT_REMOVED\x10\x03*u\n" +
 	"\vLedgerState\x12\x1c\n" +
 	"\x18LEDGER_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LEDGER_STATE_NONE\x10\x01\x12\x18\n" +
@@ -1631,94 +1849,101 @@ func file_budget_v1_reservation_proto_rawDescGZIP() []byte {
 	return file_budget_v1_reservation_proto_rawDescData
 }
 
-var file_budget_v1_reservation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_budget_v1_reservation_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_budget_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_budget_v1_reservation_proto_goTypes = []any{
 	(ReservationState)(0),          // 0: budget.v1.ReservationState
-	(LedgerState)(0),               // 1: budget.v1.LedgerState
-	(*ReserveRequest)(nil),         // 2: budget.v1.ReserveRequest
-	(*ReserveResponse)(nil),        // 3: budget.v1.ReserveResponse
-	(*Hold)(nil),                   // 4: budget.v1.Hold
-	(*RefundRequest)(nil),          // 5: budget.v1.RefundRequest
-	(*RefundResponse)(nil),         // 6: budget.v1.RefundResponse
-	(*RenewRequest)(nil),           // 7: budget.v1.RenewRequest
-	(*RenewResponse)(nil),          // 8: budget.v1.RenewResponse
-	(*ChargeRequest)(nil),          // 9: budget.v1.ChargeRequest
-	(*KnownLlmCall)(nil),           // 10: budget.v1.KnownLlmCall
-	(*ChargeResponse)(nil),         // 11: budget.v1.ChargeResponse
-	(*GetReservationRequest)(nil),  // 12: budget.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 13: budget.v1.GetReservationResponse
-	(*ReservationOutcome)(nil),     // 14: budget.v1.ReservationOutcome
-	nil,                            // 15: budget.v1.ReserveRequest.LabelsEntry
-	nil,                            // 16: budget.v1.ReserveRequest.AmountsEntry
-	nil,                            // 17: budget.v1.RefundResponse.ChargedEntry
-	nil,                            // 18: budget.v1.RefundResponse.GivenBackEntry
-	nil,                            // 19: budget.v1.RefundResponse.OverrunEntry
-	nil,                            // 20: budget.v1.ChargeRequest.LabelsEntry
-	nil,                            // 21: budget.v1.ChargeRequest.AmountsEntry
-	nil,                            // 22: budget.v1.ChargeResponse.ChargedEntry
-	nil,                            // 23: budget.v1.ReservationOutcome.ChargedEntry
-	nil,                            // 24: budget.v1.ReservationOutcome.GivenBackEntry
-	nil,                            // 25: budget.v1.ReservationOutcome.OverrunEntry
-	(*LlmCall)(nil),                // 26: budget.v1.LlmCall
-	(*durationpb.Duration)(nil),    // 27: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
-	(*CallEstimate)(nil),           // 29: budget.v1.CallEstimate
-	(*Refusal)(nil),                // 30: budget.v1.Refusal
-	(*Usage)(nil),                  // 31: budget.v1.Usage
-	(*TokenClasses)(nil),           // 32: budget.v1.TokenClasses
-	(*structpb.Struct)(nil),        // 33: google.protobuf.Struct
-	(*BilledUnits)(nil),            // 34: budget.v1.BilledUnits
-	(*ServedAs)(nil),               // 35: budget.v1.ServedAs
+	(RenewVerdict)(0),              // 1: budget.v1.RenewVerdict
+	(RenewReason)(0),               // 2: budget.v1.RenewReason
+	(LedgerState)(0),               // 3: budget.v1.LedgerState
+	(*ReserveRequest)(nil),         // 4: budget.v1.ReserveRequest
+	(*ReserveResponse)(nil),        // 5: budget.v1.ReserveResponse
+	(*Hold)(nil),                   // 6: budget.v1.Hold
+	(*RefundRequest)(nil),          // 7: budget.v1.RefundRequest
+	(*RefundResponse)(nil),         // 8: budget.v1.RefundResponse
+	(*RenewRequest)(nil),           // 9: budget.v1.RenewRequest
+	(*RenewResponse)(nil),          // 10: budget.v1.RenewResponse
+	(*ChargeRequest)(nil),          // 11: budget.v1.ChargeRequest
+	(*KnownLlmCall)(nil),           // 12: budget.v1.KnownLlmCall
+	(*ChargeResponse)(nil),         // 13: budget.v1.ChargeResponse
+	(*GetReservationRequest)(nil),  // 14: budget.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 15: budget.v1.GetReservationResponse
+	(*ReservationOutcome)(nil),     // 16: budget.v1.ReservationOutcome
+	nil,                            // 17: budget.v1.ReserveRequest.LabelsEntry
+	nil,                            // 18: budget.v1.ReserveRequest.AmountsEntry
+	nil,                            // 19: budget.v1.RefundResponse.ChargedEntry
+	nil,                            // 20: budget.v1.RefundResponse.GivenBackEntry
+	nil,                            // 21: budget.v1.RefundResponse.OverrunEntry
+	nil,                            // 22: budget.v1.RenewResponse.RemainingEntry
+	nil,                            // 23: budget.v1.ChargeRequest.LabelsEntry
+	nil,                            // 24: budget.v1.ChargeRequest.AmountsEntry
+	nil,                            // 25: budget.v1.ChargeResponse.ChargedEntry
+	nil,                            // 26: budget.v1.ReservationOutcome.ChargedEntry
+	nil,                            // 27: budget.v1.ReservationOutcome.GivenBackEntry
+	nil,                            // 28: budget.v1.ReservationOutcome.OverrunEntry
+	(*LlmCall)(nil),                // 29: budget.v1.LlmCall
+	(*durationpb.Duration)(nil),    // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(*CallEstimate)(nil),           // 32: budget.v1.CallEstimate
+	(*Refusal)(nil),                // 33: budget.v1.Refusal
+	(*Usage)(nil),                  // 34: budget.v1.Usage
+	(*TokenClasses)(nil),           // 35: budget.v1.TokenClasses
+	(*structpb.Struct)(nil),        // 36: google.protobuf.Struct
+	(*BilledUnits)(nil),            // 37: budget.v1.BilledUnits
+	(*ServedAs)(nil),               // 38: budget.v1.ServedAs
 }
 var file_budget_v1_reservation_proto_depIdxs = []int32{
-	15, // 0: budget.v1.ReserveRequest.labels:type_name -> budget.v1.ReserveRequest.LabelsEntry
-	16, // 1: budget.v1.ReserveRequest.amounts:type_name -> budget.v1.ReserveRequest.AmountsEntry
-	26, // 2: budget.v1.ReserveRequest.llm:type_name -> budget.v1.LlmCall
-	27, // 3: budget.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
-	27, // 4: budget.v1.ReserveRequest.max_wait:type_name -> google.protobuf.Duration
-	28, // 5: budget.v1.ReserveResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 6: budget.v1.ReserveResponse.holds:type_name -> budget.v1.Hold
+	17, // 0: budget.v1.ReserveRequest.labels:type_name -> budget.v1.ReserveRequest.LabelsEntry
+	18, // 1: budget.v1.ReserveRequest.amounts:type_name -> budget.v1.ReserveRequest.AmountsEntry
+	29, // 2: budget.v1.ReserveRequest.llm:type_name -> budget.v1.LlmCall
+	30, // 3: budget.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
+	30, // 4: budget.v1.ReserveRequest.max_wait:type_name -> google.protobuf.Duration
+	31, // 5: budget.v1.ReserveResponse.expires_at:type_name -> google.protobuf.Timestamp
+	6,  // 6: budget.v1.ReserveResponse.holds:type_name -> budget.v1.Hold
 	0,  // 7: budget.v1.ReserveResponse.state:type_name -> budget.v1.ReservationState
-	29, // 8: budget.v1.ReserveResponse.estimate:type_name -> budget.v1.CallEstimate
-	28, // 9: budget.v1.ReserveResponse.start_at:type_name -> google.protobuf.Timestamp
-	30, // 10: budget.v1.ReserveResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	27, // 11: budget.v1.ReserveResponse.starts_in:type_name -> google.protobuf.Duration
-	28, // 12: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
-	31, // 13: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
-	17, // 14: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
-	18, // 15: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
-	19, // 16: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
+	32, // 8: budget.v1.ReserveResponse.estimate:type_name -> budget.v1.CallEstimate
+	31, // 9: budget.v1.ReserveResponse.start_at:type_name -> google.protobuf.Timestamp
+	33, // 10: budget.v1.ReserveResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	30, // 11: budget.v1.ReserveResponse.starts_in:type_name -> google.protobuf.Duration
+	31, // 12: budget.v1.Hold.resets_at:type_name -> google.protobuf.Timestamp
+	34, // 13: budget.v1.RefundRequest.usage:type_name -> budget.v1.Usage
+	19, // 14: budget.v1.RefundResponse.charged:type_name -> budget.v1.RefundResponse.ChargedEntry
+	20, // 15: budget.v1.RefundResponse.given_back:type_name -> budget.v1.RefundResponse.GivenBackEntry
+	21, // 16: budget.v1.RefundResponse.overrun:type_name -> budget.v1.RefundResponse.OverrunEntry
 	0,  // 17: budget.v1.RefundResponse.state:type_name -> budget.v1.ReservationState
-	4,  // 18: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
-	27, // 19: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	28, // 20: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 21: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
-	21, // 22: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
-	10, // 23: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
-	32, // 24: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
-	33, // 25: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
-	34, // 26: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
-	35, // 27: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
-	22, // 28: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
-	4,  // 29: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
-	30, // 30: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	0,  // 31: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
-	28, // 32: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
-	28, // 33: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 34: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
-	14, // 35: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
-	1,  // 36: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
-	30, // 37: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
-	23, // 38: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
-	24, // 39: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
-	25, // 40: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
-	28, // 41: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	6,  // 18: budget.v1.RefundResponse.holds:type_name -> budget.v1.Hold
+	30, // 19: budget.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	34, // 20: budget.v1.RenewRequest.usage:type_name -> budget.v1.Usage
+	31, // 21: budget.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 22: budget.v1.RenewResponse.verdict:type_name -> budget.v1.RenewVerdict
+	22, // 23: budget.v1.RenewResponse.remaining:type_name -> budget.v1.RenewResponse.RemainingEntry
+	2,  // 24: budget.v1.RenewResponse.reason:type_name -> budget.v1.RenewReason
+	23, // 25: budget.v1.ChargeRequest.labels:type_name -> budget.v1.ChargeRequest.LabelsEntry
+	24, // 26: budget.v1.ChargeRequest.amounts:type_name -> budget.v1.ChargeRequest.AmountsEntry
+	12, // 27: budget.v1.ChargeRequest.llm:type_name -> budget.v1.KnownLlmCall
+	35, // 28: budget.v1.KnownLlmCall.tokens:type_name -> budget.v1.TokenClasses
+	36, // 29: budget.v1.KnownLlmCall.provider_usage:type_name -> google.protobuf.Struct
+	37, // 30: budget.v1.KnownLlmCall.units:type_name -> budget.v1.BilledUnits
+	38, // 31: budget.v1.KnownLlmCall.served:type_name -> budget.v1.ServedAs
+	25, // 32: budget.v1.ChargeResponse.charged:type_name -> budget.v1.ChargeResponse.ChargedEntry
+	6,  // 33: budget.v1.ChargeResponse.holds:type_name -> budget.v1.Hold
+	33, // 34: budget.v1.ChargeResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	0,  // 35: budget.v1.GetReservationResponse.state:type_name -> budget.v1.ReservationState
+	31, // 36: budget.v1.GetReservationResponse.created_at:type_name -> google.protobuf.Timestamp
+	31, // 37: budget.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	6,  // 38: budget.v1.GetReservationResponse.holds:type_name -> budget.v1.Hold
+	16, // 39: budget.v1.GetReservationResponse.outcome:type_name -> budget.v1.ReservationOutcome
+	3,  // 40: budget.v1.GetReservationResponse.ledger_state:type_name -> budget.v1.LedgerState
+	33, // 41: budget.v1.GetReservationResponse.shadow_refusals:type_name -> budget.v1.Refusal
+	26, // 42: budget.v1.ReservationOutcome.charged:type_name -> budget.v1.ReservationOutcome.ChargedEntry
+	27, // 43: budget.v1.ReservationOutcome.given_back:type_name -> budget.v1.ReservationOutcome.GivenBackEntry
+	28, // 44: budget.v1.ReservationOutcome.overrun:type_name -> budget.v1.ReservationOutcome.OverrunEntry
+	31, // 45: budget.v1.ReservationOutcome.closed_at:type_name -> google.protobuf.Timestamp
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_reservation_proto_init() }
@@ -1736,8 +1961,8 @@ func file_budget_v1_reservation_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_reservation_proto_rawDesc), len(file_budget_v1_reservation_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   24,
+			NumEnums:      4,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
