@@ -92,8 +92,8 @@ func TestBadInput(t *testing.T) {
 
 		{"renew to 0", "Renew", fmt.Sprintf(`{"reservationId":%q,"lease":"0s"}`, held), "lease", "not between 1ms and 24h"},
 		{"renew nothing", "Renew", `{"lease":"10s"}`, "reservationId", "is empty"},
-		{"renew having used less than nothing", "Renew", fmt.Sprintf(`{"reservationId":%q,"usage":{"amounts":{"tokens":-1}}}`, held), "usage", "-1"},
-		{"renew having used a slot", "Renew", fmt.Sprintf(`{"reservationId":%q,"usage":{"amounts":{"in_flight":1}}}`, held), "in_flight", "freed by the Refund"},
+		{"renew having used less than nothing", "Renew", fmt.Sprintf(`{"reservationId":%q,"usage":{"amounts":{"tokens":-1}}}`, held), "usage.amounts[tokens]", "-1 is not between 0 and"},
+		{"renew having used a slot", "Renew", fmt.Sprintf(`{"reservationId":%q,"usage":{"amounts":{"in_flight":1}}}`, held), "usage.amounts[in_flight]", "slots are freed by the Refund itself"},
 		{"renew with a provider alone", "Renew", fmt.Sprintf(`{"reservationId":%q,"usage":{"provider":"openai"}}`, held), "usage.provider", "without providerUsage"},
 		{"charge nothing", "Charge", `{}`, "amounts", "nothing is charged"},
 		{"charge a negative", "Charge", `{"amounts":{"tokens":-1}}`, "amounts[tokens]", "-1 is not between"},
