@@ -38,7 +38,7 @@ func (s *Store) Renew(ctx context.Context, r reservation.RenewRequest) (reservat
 	}
 	now := answer.Now.UnixMicro()
 	for _, l := range s.legs(r.Peek) {
-		there, _, err := s.levels(ctx, s.pool(l.pool), l.holds, true)
+		there, _, err := s.levels(ctx, s.pool(l.pool), r.Account, l.holds, true)
 		if err != nil {
 			return reservation.RenewAnswer{}, err // renewed; the same call again shows it
 		}
