@@ -47,7 +47,7 @@ func init() {
 				}
 			}
 		})},
-		mutant{"who must leave something stands before who may take it", true, beforeReserve(func(m *Model, q reservation.ReserveRequest) {
+		mutant{"who must leave something stands before who may take it", false, beforeReserve(func(m *Model, q reservation.ReserveRequest) {
 			for i := range m.line {
 				m.line[i].keep = 0
 			}
