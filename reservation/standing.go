@@ -40,7 +40,7 @@ type RenewAnswer struct {
 
 // Standing is what a hold has, and what there is beyond it.
 type Standing struct {
-	Level   Level        // of its counter
+	Level   Level        // of its counter, without shares of a fair limit
 	Granted quota.Amount // what the hold was granted
 	Left    quota.Amount // what its children have left of it; Granted without any
 	Used    quota.Amount // the most that was told

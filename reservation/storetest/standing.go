@@ -22,7 +22,7 @@ func (r *modelRecord) told(used []quota.Amount) {
 // standing says where each hold of an open record stands.
 func (m *Model) standing(r *modelRecord, peek []reservation.Hold) []reservation.Standing {
 	var all []reservation.Standing
-	for i, level := range m.levels(r.account, peek) {
+	for i, level := range m.levels(r.account, unshared(peek)) {
 		h := &r.holds[i]
 		st := reservation.Standing{Level: level, Granted: h.charged, Left: h.charged, Used: h.used}
 		if h.Kind != quota.KindSlots {

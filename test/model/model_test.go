@@ -355,7 +355,7 @@ func (w *world) acknowledged(by *node, p *promise, amount quota.Amount) {
 
 func (w *world) renew(*rapid.T) {
 	p := w.somePromise()
-	if _, err := w.nodes[0].Renew(context.Background(), p.id, nil); err == nil {
+	if _, err := w.nodes[0].Renew(context.Background(), p.id, reservation.Renewal{}); err == nil {
 		p.made = w.clock.Now() // the lease counts from here
 	}
 }
