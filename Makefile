@@ -24,7 +24,7 @@ MODULES = test/sdks clients/go/examples
 BUF  = $(GO) tool -modfile=../tools/go.mod buf
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test sequences bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds clients-table
+.PHONY: help run build test sequences mutants bench fuzz cover lint fmt-check vet staticcheck proto-check tidy-check generate fmt clean lab-holds clients-table
 
 help: ## this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -47,6 +47,9 @@ endif
 sequences: ## play SEQUENCES (100000) of the property suite in both engines: CONTRIBUTING.md
 	.ci/install
 	$(GO) test -count=1 -timeout=30m -p=2 -v -run='^TestSequences$$' ./reservation/memstore ./reservation/redisstore -sequences=$(SEQUENCES) -sequences.seed=$(SEED)
+
+mutants: ## show that the suite catches each fault that the model is given
+	$(GO) test -count=1 -timeout=30m -run='^TestEveryMutantIsCaught$$' ./reservation/storetest
 
 bench: ## run the benchmarks named BENCH in PKG
 	.ci/install
