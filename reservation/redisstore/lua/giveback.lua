@@ -19,6 +19,7 @@ for j = 1, #plan, STRIDE do
       local level, rest, absent = level_of(b, b.capacity, b.refill, b.per)
       if not absent then
         back = b.capacity - Start.rebook(b) - level
+        if back < 0 then back = 0 end -- of a capacity that is less than what starts ahead
         if back > plan[j + 3] then back = plan[j + 3] else rest = 0 end
         if back > 0 then
           set_bucket(b, level + back, rest, b.capacity, b.refill, b.per)
