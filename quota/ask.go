@@ -2,7 +2,6 @@ package quota
 
 import (
 	"fmt"
-	"math/bits"
 )
 
 // MaxMeters bounds the meters that one call may state.
@@ -59,11 +58,11 @@ func (l Limit) Ask(amounts Amounts, labels map[string]string) (Amount, error) {
 		return 0, fmt.Errorf("amounts[%q]: %w", l.Meter, err)
 	}
 	weight := l.Weight(labels)
-	high, low := bits.Mul64(uint64(amount), uint64(weight))
-	if high != 0 || low > uint64(MaxAmount) {
+	weighed, ok := amount.Times(weight)
+	if !ok {
 		return 0, fmt.Errorf("amounts[%q]: %w: %d times the weight %d of limit %q is above %d", l.Meter, ErrOutOfRange, amount, weight, l.Name, MaxAmount)
 	}
-	return Amount(low), nil
+	return weighed, nil
 }
 
 // Weight returns the factor by which the limit multiplies what a call with

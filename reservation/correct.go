@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/bits"
 	"strings"
 	"time"
 
@@ -225,15 +224,15 @@ func (p *pricing) repriced(lines []ledger.Line, price estimator.Price) (changed 
 			weight = p.Weights[quotas]
 			quotas++
 		}
-		high, low := bits.Mul64(uint64(cost), uint64(weight))
-		if high != 0 || low > uint64(quota.MaxAmount) {
+		weighed, ok := quota.Amount(cost).Times(weight)
+		if !ok {
 			return nil, 0, fmt.Errorf("%d times the weight %d: %w", cost, weight, quota.ErrOutOfRange)
 		}
 		if line.Limit == "" {
-			difference += quota.NanoUSD(quota.Amount(low) - line.Amount)
+			difference += quota.NanoUSD(weighed - line.Amount)
 		}
-		if quota.Amount(low) != line.Amount {
-			line.Amount = quota.Amount(low)
+		if weighed != line.Amount {
+			line.Amount = weighed
 			changed = append(changed, line)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -128,15 +127,20 @@ func (t *reservationToken) settle(reported report, unused bool) (outcome, error)
 
 // weighed is what a usage of the hold's meter takes from it.
 func (h *plannedHold) weighed(amount quota.Amount) (quota.Amount, error) {
-	high, low := bits.Mul64(uint64(amount), uint64(h.Weight))
-	if high != 0 || low > uint64(quota.MaxAmount) {
+	weighed, ok := amount.Times(h.Weight)
+	if !ok {
 		return 0, &InvalidError{
 			Field:   fmt.Sprintf("usage.amounts[%q]", h.Meter),
 			Problem: fmt.Sprintf("%d times the weight %d of limit %q is too much", amount, h.Weight, h.Name),
 			Bound:   fmt.Sprintf("at most %d", quota.MaxAmount),
 		}
 	}
-	return quota.Amount(low), nil
+	return weighed, nil
+}
+
+// unweighed is the usage of the hold's meter that takes so much from it, rounded up.
+func (h *plannedHold) unweighed(taken quota.Amount) quota.Amount {
+	return (taken + h.Weight - 1) / h.Weight
 }
 
 // expired says what the end of the lease charged, from the engine's amounts.
@@ -144,21 +148,20 @@ func (t *reservationToken) expired(actual []quota.Amount) outcome {
 	o := outcome{Charged: quota.Amounts{}, Actual: actual, Pricing: t.pricing(report{}), Asked: t.Asked}
 	for i := range t.Holds {
 		h := &t.Holds[i]
-		if h.OnExpiry != quota.ExpiryCharge && actual[i] > 0 && h.Weight > 0 && h.Kind != quota.KindSlots && !h.Shadow {
-			// Given back but for what a Renew told.
-			o.Charged[h.Meter] = max(o.Charged[h.Meter], (actual[i]+h.Weight-1)/h.Weight)
-			continue
+		if h.Kind == quota.KindSlots || h.Shadow {
+			continue // a shadow limit changes nothing about what the account is charged
 		}
-		// A shadow limit changes nothing about what the account is charged.
-		if h.OnExpiry == quota.ExpiryCharge && h.Kind != quota.KindSlots && !h.Shadow {
-			charged := t.Asked[h.Meter]
-			if left := actual[i]; left < h.Amount && h.Weight > 0 {
-				// An envelope is charged what its children left of it.
-				charged = min(charged, (left+h.Weight-1)/h.Weight)
-			} else if left > h.Amount+h.Risk && h.Weight > 0 {
-				charged = (left + h.Weight - 1) / h.Weight // a Renew told more than it held
-			}
-			o.Charged[h.Meter] = charged
+		switch charges := h.OnExpiry == quota.ExpiryCharge; {
+		case charges && h.Weight > 0 && actual[i] < h.Amount:
+			// An envelope is charged what its children left of it.
+			o.Charged[h.Meter] = min(t.Asked[h.Meter], h.unweighed(actual[i]))
+		case charges && h.Weight > 0 && actual[i] > h.Amount+h.Risk:
+			o.Charged[h.Meter] = h.unweighed(actual[i]) // a Renew told more than it held
+		case charges:
+			o.Charged[h.Meter] = t.Asked[h.Meter]
+		case h.Weight > 0 && actual[i] > 0:
+			// Given back but for what a Renew told.
+			o.Charged[h.Meter] = max(o.Charged[h.Meter], h.unweighed(actual[i]))
 		}
 	}
 	return o

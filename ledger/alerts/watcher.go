@@ -3,7 +3,6 @@ package alerts
 import (
 	"context"
 	"log/slog"
-	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -174,9 +173,7 @@ func reached(used, amount quota.Amount, percent int) bool {
 	if used <= 0 || amount <= 0 || percent <= 0 {
 		return false
 	}
-	usedHigh, usedLow := bits.Mul64(uint64(used), 100)
-	high, low := bits.Mul64(uint64(amount), uint64(percent))
-	return usedHigh > high || usedHigh == high && usedLow >= low
+	return quota.CompareProducts(uint64(used), 100, uint64(amount), uint64(percent)) >= 0
 }
 
 // stale says whether a period is so old that its alerts may have been pruned.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 
 	"github.com/budgetd/budgetd/cmd/budgetd/internal/trace"
 	"github.com/budgetd/budgetd/quota"
@@ -72,9 +71,7 @@ func (s *Search) under(o *Outcome) bool {
 	if s.Share == 0 || refused == 0 {
 		return refused == 0
 	}
-	high, low := bits.Mul64(refused, million)
-	boundHigh, boundLow := bits.Mul64(offered, uint64(s.Share))
-	return high < boundHigh || high == boundHigh && low < boundLow
+	return quota.CompareProducts(refused, million, offered, uint64(s.Share)) < 0
 }
 
 // hunt is the search of one amount. All steps up to low refuse too much, as far

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"fmt"
-	"math/bits"
 	"net/http"
 	"strconv"
 	"time"
@@ -81,9 +80,7 @@ func anyHold(*reservation.HeldLimit) bool { return true }
 // lessShare compares what is left of two limits, exactly: a's remaining/max <
 // b's.
 func lessShare(a, b reservation.HeldLimit) bool {
-	high1, low1 := bits.Mul64(uint64(max(a.Level.Remaining, 0)), uint64(b.Max))
-	high2, low2 := bits.Mul64(uint64(max(b.Level.Remaining, 0)), uint64(a.Max))
-	return high1 < high2 || high1 == high2 && low1 < low2
+	return quota.CompareProducts(uint64(max(a.Level.Remaining, 0)), uint64(b.Max), uint64(max(b.Level.Remaining, 0)), uint64(a.Max)) < 0
 }
 
 // refusedHeaders are those that every refusal has.
