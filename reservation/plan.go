@@ -105,18 +105,26 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 		Meter: a.Limit.Meter,
 		Soft:  a.Limit.Soft,
 	}
-	switch a.Limit.Kind {
-	case quota.KindBucket, quota.KindGCRA, quota.KindLeakyQueue:
-		h.Bucket = a.Limit.Bucket()
-	case quota.KindFixedWindow, quota.KindSlidingCounter, quota.KindSlidingLog:
-		h.Window = a.Limit.Window()
-	case quota.KindSlots:
-		h.Max = a.Limit.Max
-	case quota.KindQuota:
+	if a.Limit.Kind == quota.KindQuota {
 		h.Period = account.PeriodAt(a.Limit.Period, at)
+	}
+	h.measure(policy, account, a, at)
+	return h
+}
+
+// measure gives the hold the parameters that the policy has for its limit; a quota's
+// are those of the hold's period.
+func (h *Hold) measure(policy *quota.Policy, account quota.Account, a quota.Applied, at time.Time) {
+	switch {
+	case h.Kind.IsLevel():
+		h.Bucket = a.Limit.Bucket()
+	case h.Kind.IsWindow():
+		h.Window = a.Limit.Window()
+	case h.Kind == quota.KindSlots:
+		h.Max = a.Limit.Max
+	case h.Kind == quota.KindQuota:
 		h.Max = policy.Allowance(account, a, h.Period, at).Max
 	}
-	return h
 }
 
 // refused is a refusal of the hold's limit, without what only the engine knows.

@@ -1,8 +1,6 @@
 package reservation
 
 import (
-	"cmp"
-	"math/bits"
 	"time"
 
 	"github.com/budgetd/budgetd/quota"
@@ -91,17 +89,7 @@ func (t *reservationToken) peek(policy *quota.Policy) (holds []Hold, decides []b
 			if a.Pool != h.Pool || a.ID != h.Limit || a.Limit.Kind != h.Kind {
 				continue
 			}
-			holds[i].Bucket, holds[i].Window, holds[i].Max = h.Bucket, h.Window, h.Max
-			switch {
-			case h.Kind.IsLevel():
-				holds[i].Bucket = a.Limit.Bucket()
-			case h.Kind.IsWindow():
-				holds[i].Window = a.Limit.Window()
-			case h.Kind == quota.KindQuota:
-				holds[i].Max = policy.Allowance(account, a, h.Period, t.ID.Minted()).Max
-			default:
-				holds[i].Max = a.Limit.Max
-			}
+			holds[i].measure(policy, account, a, t.ID.Minted())
 			whole := h.Meter == quota.MeterRequests || t.Output != nil && h.Meter == quota.MeterInputTokens
 			decides[i] = a.Limit.Mode != quota.ModeShadow && a.Limit.Mode != quota.ModeOff && !a.Limit.Soft && !h.Missed && h.Kind != quota.KindSlots && !whole
 		}
@@ -161,22 +149,10 @@ type share struct{ room, spent quota.Amount }
 // isNearlyUsed says that WindDownShare percent are spent: spent/(spent+room) is that
 // at least.
 func (s share) isNearlyUsed() bool {
-	return s.product(s.spent, 100-WindDownShare).compare(s.product(s.room, WindDownShare)) >= 0
+	return quota.CompareProducts(uint64(s.spent), 100-WindDownShare, uint64(s.room), WindDownShare) >= 0
 }
 
 // tighter says that a smaller share is left than of the other.
 func (s share) tighter(than share) bool {
-	return s.product(s.room, than.spent).compare(s.product(than.room, s.spent)) < 0
-}
-
-// wide is a product of two amounts.
-type wide struct{ high, low uint64 }
-
-func (share) product(a, b quota.Amount) wide {
-	high, low := bits.Mul64(uint64(a), uint64(b))
-	return wide{high, low}
-}
-
-func (w wide) compare(other wide) int {
-	return cmp.Or(cmp.Compare(w.high, other.high), cmp.Compare(w.low, other.low))
+	return quota.CompareProducts(uint64(s.room), uint64(than.spent), uint64(than.room), uint64(s.spent)) < 0
 }
