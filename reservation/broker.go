@@ -463,8 +463,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 			if s := request.Settle; s != nil {
 				w.closed = Record{State: StateSettled, Rank: ledger.RankRefunded, Body: s.Body, Outcome: s.Outcome, ClosedAt: answer.Now}
 			} else if !w.dryRun {
-				b.registry.granted(w.token.ID, w.raw, w.key, w.body, answer.ExpiresAt)
-				b.registry.starts(w.token.ID, answer.StartAt)
+				b.registry.granted(w.token.ID, w.raw, w.key, w.body, answer.StartAt, answer.ExpiresAt)
 			}
 			g := w.grant(answer)
 			b.metrics.shadowRefused(g.Shadow, w.dryRun)
@@ -595,8 +594,7 @@ func (b *Broker) replay(w *work, answer ReserveAnswer) (Decision, error) {
 	w.token, w.raw, w.closed = *token, raw, answer.Record
 	if answer.Record.State == StateHeld {
 		// The broker that granted it may be gone.
-		b.registry.granted(token.ID, w.raw, w.key, w.body, answer.Record.ExpiresAt)
-		b.registry.starts(token.ID, answer.Record.StartAt)
+		b.registry.granted(token.ID, w.raw, w.key, w.body, answer.Record.StartAt, answer.Record.ExpiresAt)
 	}
 	g := &Grant{
 		Reservation:  tokenText(raw),
@@ -635,8 +633,7 @@ func (b *Broker) ownEarlier(ctx context.Context, w *work) (Decision, bool) {
 	}
 	w.closed = record
 	if record.State == StateHeld {
-		b.registry.granted(w.token.ID, w.raw, w.key, w.body, record.ExpiresAt)
-		b.registry.starts(w.token.ID, record.StartAt)
+		b.registry.granted(w.token.ID, w.raw, w.key, w.body, record.StartAt, record.ExpiresAt)
 	}
 	return Decision{Grant: w.grant(ReserveAnswer{Now: b.now(), StartAt: record.StartAt, ExpiresAt: record.ExpiresAt})}, true
 }

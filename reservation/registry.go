@@ -65,9 +65,9 @@ func newRegistry(most int, m *metrics) *registry {
 	return &registry{most: max(most, 0), metrics: m, entries: map[ID]*registered{}, ends: map[int64]*ending{}}
 }
 
-// granted notes an open reservation. One that is known keeps what is known of
-// it and the later lease end.
-func (r *registry) granted(id ID, raw []byte, key string, body Hash, expiresAt time.Time) {
+// granted notes an open reservation, with the start that it was given, zero for
+// unknown. One that is known keeps what is known of it and the later lease end.
+func (r *registry) granted(id ID, raw []byte, key string, body Hash, startAt, expiresAt time.Time) {
 	if r.most == 0 {
 		return
 	}
@@ -75,17 +75,11 @@ func (r *registry) granted(id ID, raw []byte, key string, body Hash, expiresAt t
 	defer r.mu.Unlock()
 	e := r.entry(id, raw)
 	e.key, e.body = key, body
+	if !startAt.IsZero() {
+		e.startAt = startAt.UnixMicro()
+	}
 	r.move(e, max(e.expiresAt, expiresAt.UnixMicro()))
 	r.bound()
-}
-
-// starts notes the start that a reservation was given.
-func (r *registry) starts(id ID, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.entries[id]; e != nil && !at.IsZero() {
-		e.startAt = at.UnixMicro()
-	}
 }
 
 // renewed notes a reservation's new lease end. It may have been granted by

@@ -47,7 +47,7 @@ func TestRegistryAgainstList(t *testing.T) {
 			"grant": func(t *rapid.T) {
 				id := rapid.SampledFrom(ids).Draw(t, "id")
 				end := now.Add(time.Duration(rapid.IntRange(1, 4000).Draw(t, "lease")) * time.Millisecond)
-				r.granted(id, id[:], "key", Hash{1}, end)
+				r.granted(id, id[:], "key", Hash{1}, time.Time{}, end)
 				put(id, end)
 			},
 			"renew": func(t *rapid.T) {
@@ -101,7 +101,7 @@ func TestRegistryAgainstList(t *testing.T) {
 func TestRegistryOff(t *testing.T) {
 	r := newRegistry(-1, newMetrics(prometheus.NewRegistry()))
 	id := NewID(time.Now())
-	r.granted(id, nil, "", Hash{}, time.Now())
+	r.granted(id, nil, "", Hash{}, time.Time{}, time.Now())
 	r.renewed(id, nil, time.Now())
 	r.closed(id)
 	if r.size() != 0 {
@@ -121,14 +121,14 @@ func BenchmarkRegistry(b *testing.B) {
 			now := time.Now()
 			token := make([]byte, 400)
 			for i := range open {
-				r.granted(NewID(now), token, "", Hash{}, now.Add(time.Duration(i)*time.Millisecond))
+				r.granted(NewID(now), token, "", Hash{}, time.Time{}, now.Add(time.Duration(i)*time.Millisecond))
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			i := 0
 			for b.Loop() {
 				id := NewID(now)
-				r.granted(id, token, "", Hash{}, now.Add(time.Duration(i%90_000)*time.Millisecond))
+				r.granted(id, token, "", Hash{}, time.Time{}, now.Add(time.Duration(i%90_000)*time.Millisecond))
 				r.renewed(id, token, now.Add(time.Duration(i%90_000+1500)*time.Millisecond))
 				r.closed(id)
 				i++
