@@ -151,7 +151,7 @@ func valueOf(c *trace.Call, by string) string {
 func (t *tally) limitRefusals() []LimitRefusals {
 	list := make([]LimitRefusals, 0, len(t.limits))
 	for key, sum := range t.limits {
-		list = append(list, LimitRefusals{Limit: key.limit, Pool: key.pool, Reason: reasonName(key.reason), Refused: *sum})
+		list = append(list, LimitRefusals{Limit: key.limit, Pool: key.pool, Reason: key.reason.String(), Refused: *sum})
 	}
 	slices.SortFunc(list, func(a, b LimitRefusals) int {
 		return cmp.Or(-cmp.Compare(a.Refused.Requests, b.Refused.Requests), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Reason, b.Reason))
@@ -171,24 +171,4 @@ func (t *tally) groupings() []Grouping {
 		})
 	}
 	return list
-}
-
-func reasonName(r reservation.Reason) string {
-	switch r {
-	case reservation.RateLimited:
-		return "rate_limited"
-	case reservation.ConcurrencyLimited:
-		return "concurrency_limited"
-	case reservation.QuotaExhausted:
-		return "quota_exhausted"
-	case reservation.QuotaHeld:
-		return "quota_held"
-	case reservation.EnvelopeExhausted:
-		return "envelope_exhausted"
-	case reservation.Banned:
-		return "banned"
-	case reservation.ExceedsCapacity:
-		return "exceeds_capacity"
-	}
-	return fmt.Sprintf("reason_%d", r)
 }

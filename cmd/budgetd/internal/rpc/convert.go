@@ -45,26 +45,23 @@ func amountsOut(amounts quota.Amounts) map[string]int64 {
 	return out
 }
 
-// leaseIn returns nil for a lease that is absent.
 func leaseIn(lease *durationpb.Duration) (*time.Duration, error) {
-	if lease == nil {
-		return nil, nil
-	}
-	if err := lease.CheckValid(); err != nil {
-		return nil, invalid(&budgetv1.InvalidField{Field: "lease", Problem: "is not a time: seconds and nanoseconds are out of range or differ in sign", Bound: "1 ms to 24 h"})
-	}
-	d := lease.AsDuration()
-	return &d, nil
+	return durationIn("lease", lease, "1 ms to 24 h")
 }
 
 func waitIn(wait *durationpb.Duration) (*time.Duration, error) {
-	if wait == nil {
+	return durationIn("maxWait", wait, "0 to 1 h")
+}
+
+// durationIn returns nil for a field that is absent.
+func durationIn(field string, stated *durationpb.Duration, bound string) (*time.Duration, error) {
+	if stated == nil {
 		return nil, nil
 	}
-	if err := wait.CheckValid(); err != nil {
-		return nil, invalid(&budgetv1.InvalidField{Field: "maxWait", Problem: "is not a time: seconds and nanoseconds are out of range or differ in sign", Bound: "0 to 1 h"})
+	if err := stated.CheckValid(); err != nil {
+		return nil, invalid(&budgetv1.InvalidField{Field: field, Problem: "is not a time: seconds and nanoseconds are out of range or differ in sign", Bound: bound})
 	}
-	d := wait.AsDuration()
+	d := stated.AsDuration()
 	return &d, nil
 }
 
