@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"math"
 	"time"
 
 	"github.com/budgetd/budgetd/quota"
@@ -42,11 +41,14 @@ type counterState struct {
 var latest = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC).UnixMicro()
 
 // after returns now + wait, at most latest.
-func after(now, wait int64) time.Time {
-	if wait == quota.MicrosNever || wait > math.MaxInt64-now || now+wait > latest {
-		return instant(latest)
+func after(now, wait int64) time.Time { return instant(min(later(now, wait), latest)) }
+
+// later is now + wait, quota.MicrosNever at most.
+func later(now, wait int64) int64 {
+	if wait > quota.MicrosNever-now {
+		return quota.MicrosNever
 	}
-	return instant(now + wait)
+	return now + wait
 }
 
 // show is the level of a hold's counter.
@@ -126,21 +128,22 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 		r = withoutForecast(r, i)
 	}
 	asked, want, soonest := h.Amount, h.Amount, time.Duration(0)
-	keep := h.Keep
-	share, ahead := quota.FairShare(h.Bucket), h.Fair && !c.funded && quota.FairShare(h.Bucket).IsAhead(c.share, now)
+	keep, reserve := h.Keep, quota.Amount(0)
+	share := quota.FairShare(h.Bucket)
+	ahead := h.Fair && !c.funded && share.IsAhead(c.share, now)
 	switch {
 	case c.funded:
 		keep = 0 // the parent took it before
 	case ahead:
-		keep += share.Reserve()
+		reserve = share.Reserve()
 	}
-	room := level.Remaining - keep
+	room := level.Remaining - keep - reserve
 	if r.Output != nil && h.Kind == quota.KindLeakyQueue && !h.Shadow && !c.funded && c.arrival > now {
 		room = min(room, 0) // what chooses does not wait
 	}
 	switch {
 	case h.Kind.HasRate() && !c.funded:
-		first := c.startFor(h, asked+keep, now)
+		first := c.startFor(h, asked+keep+reserve, now)
 		fits = asked == 0 || first <= until && (!ahead || first <= now)
 	default:
 		fits = asked == 0 || asked <= room || r.Settle != nil && h.Kind == quota.KindSlots
@@ -155,7 +158,6 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 	refusal = reservation.Refusal{Hold: i, Asked: asked, Remaining: level.Remaining, RetryAt: level.ResetsAt}
 	if ahead {
 		refusal.Sharing = c.sharing
-		keep -= share.Reserve()
 	}
 	want += keep // two amounts of 53 bits
 	switch {
@@ -168,7 +170,7 @@ func (c counterState) unfit(i int, r *reservation.ReserveRequest, now, until int
 		retry := c.retryFor(h, want, now)
 		if ahead {
 			// Once the reserve is covered too, or once it need not be left.
-			retry = min(c.startFor(h, want+share.Reserve(), now), max(retry, c.share-share.Slack()))
+			retry = min(c.startFor(h, want+reserve, now), max(retry, c.share-share.Slack()))
 		}
 		refusal.RetryAt = after(0, max(retry, now+soonest.Microseconds()))
 	case h.Kind == quota.KindSlots:

@@ -31,20 +31,14 @@ func (c counterState) startFor(h *reservation.Hold, want quota.Amount, now int64
 	default:
 		wait = h.Window.MicrosUntil(c.counted, at, want)
 	}
-	if wait > quota.MicrosNever-at {
-		return quota.MicrosNever
-	}
-	return at + wait
+	return later(at, wait)
 }
 
 // retryFor is when to ask again for what can't start in time.
 func (c counterState) retryFor(h *reservation.Hold, want quota.Amount, now int64) int64 {
 	q := quota.Queue(h.Bucket)
 	if h.Kind == quota.KindLeakyQueue && want > q.Remaining(c.arrival, now) {
-		if wait := q.MicrosUntil(c.arrival, now, want); wait <= quota.MicrosNever-now {
-			return now + wait
-		}
-		return quota.MicrosNever
+		return later(now, q.MicrosUntil(c.arrival, now, want))
 	}
 	return c.startFor(h, want, now)
 }

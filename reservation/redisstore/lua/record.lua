@@ -11,6 +11,14 @@ local R_START = 16               -- the start that it was given, if that was lat
                                  -- nil; then 15 to 17 are not nil
 local tree = {records = {}, USED = 18} -- see tree.lua
 
+-- tree.set sets one of the last values of a record: what is nil before it gets false.
+function tree.set(r, index, value)
+  for i = R_KIN, index - 1 do
+    if r[i] == nil then r[i] = false end
+  end
+  r[index] = value
+end
+
 -- A plan is packed as STRIDE values a hold, in a row:
 --   +0 kind  +1 where  +2 ref (field, key, or a pool elsewhere)  +3 amount
 --   +4 1: the hold is charged when the lease ends

@@ -8,7 +8,8 @@
 -- hopeless: no waiting helps.
 --
 -- One table has it all, as a script may have 200 local names at most. Of a Reserve it
--- has banned, whether a ban refuses, and output, from which the engine chooses.
+-- has banned, whether a ban refuses, and output, from which the engine chooses; and the
+-- list of its holds found: rooms, counters and so on, and its answer.
 function Refusals.read(raw)
   local list, of, get = unpack_msg(raw), {}, {'MGET'}
   for i = 1, #list, 5 do
@@ -57,8 +58,8 @@ function Refusals.judge(o, h, r, n, room, risk, capacity, keep)
 end
 
 -- take takes for good, of no reservation, what is left of an amount of the hold at j.
--- x is what a Reserve has found: rooms, counters and so on, and its answer.
-function Refusals.take(of, h, j, plan, amount, x)
+function Refusals.take(of, h, j, plan, amount)
+  local x = of.found
   if amount > x.rooms[h] then amount = x.rooms[h] end
   if amount <= 0 then return end
   local kind, c, left, out, at = plan[j], x.counters[h], x.lefts[h], x.out, x.places[h]
@@ -98,7 +99,8 @@ function Refusals.judge_in(r, h, j, plan, n, x)
 end
 
 -- count leaves what a refusal by no ban leaves.
-function Refusals.count(of, plan, x)
+function Refusals.count(of, plan)
+  local x = of.found
   local n, hopeless, h = Refusals.output and Refusals.output[2], false, 0
   local watched = function(h) return x.shadows ~= '' and string.byte(x.shadows, h) ~= 48 end
   for j = 1, #plan, STRIDE do
@@ -118,7 +120,7 @@ function Refusals.count(of, plan, x)
     h = h + 1
     local r = of[h]
     if not x.funds[h] and r.asked and r.asked > 0 and not r.hopeless and not Refusals.bars(r, r.asked) then
-      if r.counts then Refusals.take(of, h, j, plan, Refusals.amount(Refusals.output, h, r.asked, n), x) end
+      if r.counts then Refusals.take(of, h, j, plan, Refusals.amount(Refusals.output, h, r.asked, n)) end
       if r.ref ~= '' and not r.fits then Refusals.add(r) end
     end
   end
@@ -126,13 +128,13 @@ end
 
 -- count_missed does so for the hold of a shadow limit that would have refused what is
 -- granted.
-function Refusals.count_missed(of, h, j, plan, granted, x)
+function Refusals.count_missed(of, h, j, plan, granted)
   local r = of[h]
   if not r.asked or r.asked == 0 or Refusals.bars(r, r.asked) then return end
   r.fits = false
-  Refusals.judge_in(r, h, j, plan, granted, x)
+  Refusals.judge_in(r, h, j, plan, granted, of.found)
   if r.hopeless then return end
-  if r.counts then Refusals.take(of, h, j, plan, Refusals.amount(Refusals.output, h, r.asked, granted), x) end
+  if r.counts then Refusals.take(of, h, j, plan, Refusals.amount(Refusals.output, h, r.asked, granted)) end
   if r.ref ~= '' then Refusals.add(r) end
 end
 

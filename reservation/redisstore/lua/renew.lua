@@ -25,8 +25,7 @@ function standing.tell(r, raw)
     changed = changed or used[n] > known
   end
   if changed then
-    r[R_KIN], r[R_START], r[17] = r[R_KIN] or false, r[R_START] or false, r[17] or false
-    r[tree.USED] = pack(unpack_all(used))
+    tree.set(r, tree.USED, pack(unpack_all(used)))
   end
   return changed
 end

@@ -352,15 +352,19 @@ if chooses then
     end
   end
 end
+if refusals then
+  refusals.found = {
+    rooms = rooms, keeps = keeps, counters = counters, lefts = lefts, rests = rests, out = out, places = places,
+    funds = funds, shadows = shadow_raw, until_at = until_at,
+  }
+end
 local decides = chooses or shadow_raw ~= ''
 if decides and not refused then
   granted, chosen, h = granted or 0, chosen or {}, 0
   for j = 1, #plan, STRIDE do
     h = h + 1
     if missed[h] and refusals and mode == 0 then
-      Refusals.count_missed(refusals, h, j, plan, granted, {
-        rooms = rooms, keeps = keeps, counters = counters, lefts = lefts, rests = rests, out = out, places = places,
-      })
+      Refusals.count_missed(refusals, h, j, plan, granted)
     end
     if missed[h] or shadow_raw ~= '' and byte(shadow_raw, h) == 50 then
       plan[j + 3], chosen[h] = 0, '2'
@@ -379,10 +383,7 @@ if refused then
   local place = stands > 0 and Line.wait(plan, waiter, stands, keeps) or 0
   if refusals then
     if place == 0 and mode == 0 and not Refusals.banned then
-      Refusals.count(refusals, plan, {
-        rooms = rooms, keeps = keeps, counters = counters, lefts = lefts, rests = rests, out = out, places = places,
-        funds = funds, shadows = shadow_raw, until_at = until_at,
-      })
+      Refusals.count(refusals, plan)
     end
     local m = envelope and n + h or n
     out[m + 1], out[m + 2] = Refusals.show(refusals)
@@ -471,8 +472,8 @@ end
 if commit then
   if windowed then plan_raw = pack(unpack_all(plan)) end
   local r = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
-  if start > now then r[R_KIN], r[R_START] = false, start end
-  if Fair.sharers then r[R_KIN], r[R_START], r[Fair.SHARES] = false, r[R_START] or false, Fair.sharers end
+  if start > now then tree.set(r, R_START, start) end
+  if Fair.sharers then tree.set(r, Fair.SHARES, Fair.sharers) end
   members = members + 1
   if envelope then
     local taken = {}

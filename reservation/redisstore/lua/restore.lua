@@ -128,7 +128,7 @@ members = members + 1
 schedule(id, ends, false)
 local held = {1, HELD, 0, ends, retention, 0, 0, 0, '', '', token, key, plan_raw, ''}
 if waits then
-  held[R_KIN], held[R_START] = false, start
+  tree.set(held, R_START, start)
   if #plan > 0 then held[R_PLAN] = pack(unpack_all(plan)) end
 end
 if envelope then tree.join(id, held, parent, envelope, table.concat(paid)) end
