@@ -156,13 +156,7 @@ func (s *Store) takeForGood(a *space, h *reservation.Hold, l *look, amount quota
 
 // countBan counts a refusal by a limit with a ban.
 func (s *Store) countBan(a *space, h *reservation.Hold, now int64) {
-	key := refusalsKey(h)
-	c := a.counters[key]
-	if c == nil {
-		c = &counter{key: key, space: a, idleIndex: -1}
-		a.counters[key] = c
-		s.counters++
-	}
+	c := s.counterOf(a, refusalsKey(h))
 	var counted quota.Counted
 	if c.counted != nil {
 		counted = *c.counted

@@ -147,19 +147,24 @@ func (s *Store) counterFor(a *space, h *reservation.Hold, now int64) *counter {
 	if h.Pool != "" {
 		where = s.pool(h.Pool)
 	}
-	key := keyOf(h)
-	c := where.counters[key]
-	if c == nil {
-		c = &counter{key: key, space: where, idleIndex: -1}
-		where.counters[key] = c
-		s.counters++
-	}
+	c := s.counterOf(where, keyOf(h))
 	if h.Kind == quota.KindQuota {
 		if c.quotaOver(now) {
 			c.quotaState = quotaState{}
 		}
 		c.end = max(c.end, h.Period.End.UnixMicro())
 		c.touched = now
+	}
+	return c
+}
+
+// counterOf returns the counter of a key, which it makes when there is none.
+func (s *Store) counterOf(where *space, key counterKey) *counter {
+	c := where.counters[key]
+	if c == nil {
+		c = &counter{key: key, space: where, idleIndex: -1}
+		where.counters[key] = c
+		s.counters++
 	}
 	return c
 }

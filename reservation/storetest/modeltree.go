@@ -103,19 +103,24 @@ func (m *Model) depth(r *modelRecord) int {
 	return n
 }
 
+// top is the first record of a record's tree, as far up as it is known.
+func (m *Model) top(r *modelRecord) *modelRecord {
+	for r.kin.InEnvelope() {
+		next := m.find(r.account, r.kin.Parent)
+		if next == nil {
+			break
+		}
+		r = next
+	}
+	return r
+}
+
 // isFull says whether the parent's tree takes no child more.
 func (m *Model) isFull(parent *modelRecord) bool {
 	if m.depth(parent) >= reservation.MaxTreeDepth {
 		return true
 	}
-	top := parent
-	for top.kin.InEnvelope() {
-		next := m.find(top.account, top.kin.Parent)
-		if next == nil {
-			break
-		}
-		top = next
-	}
+	top := m.top(parent)
 	open := 0
 	for _, r := range m.records {
 		if r.account == top.account && r.state == reservation.StateHeld && m.below(r, top) {

@@ -42,14 +42,7 @@ func (m *Model) standing(r *modelRecord, peek []reservation.Hold) []reservation.
 
 // hasCompany says whether others of a record's tree, below the first one, are held.
 func (m *Model) hasCompany(r *modelRecord) bool {
-	top := r
-	for top.kin.InEnvelope() {
-		next := m.find(top.account, top.kin.Parent)
-		if next == nil {
-			break
-		}
-		top = next
-	}
+	top := m.top(r)
 	for _, other := range m.records {
 		if other != r && other.account == top.account && other.state == reservation.StateHeld && m.below(other, top) {
 			return true
