@@ -1514,6 +1514,23 @@ func TestNeverOverCatchesGenerosity(t *testing.T) {
 	}
 }
 
+func TestFairnessCatchesUnfairness(t *testing.T) {
+	caught := 0
+	for _, m := range mutants {
+		switch m.name {
+		case "a fair limit is first come first served", "a share counts one account only", "a share forgets what was taken before", "who is ahead of its share leaves nothing":
+			caught++
+			engine, clock := begin(t, newFaulty(m.fault))
+			if seen, err := crowds[0].check(t.Context(), engine, clock, true); err == nil {
+				t.Errorf("%s: not caught, %v of %v calls were admitted", m.name, seen.got, seen.asked)
+			}
+		}
+	}
+	if caught != 4 {
+		t.Errorf("%d mutants were played, not 4", caught)
+	}
+}
+
 func TestSpansCatchesTooMuch(t *testing.T) {
 	rate := big.NewRat(1, 1_000_000)
 	ok := []flow{{0, 10}, {5_000_000, 5}, {5_000_000, -3}, {5_000_000, 3}}

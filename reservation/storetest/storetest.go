@@ -51,6 +51,7 @@ func Run(t *testing.T, newEngine func(tb testing.TB, clock *Clock) Engine) {
 	t.Run("Model", func(t *testing.T) { runModel(t, newEngine) })
 	t.Run("NeverOver", func(t *testing.T) { runNeverOver(t, newEngine) })
 	t.Run("Forecast", func(t *testing.T) { runForecast(t, newEngine) })
+	t.Run("Fairness", func(t *testing.T) { runFairness(t, newEngine) })
 }
 
 // begin makes an engine, and checks that it offers what the suite needs.

@@ -1,0 +1,141 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/budgetd/budgetd/reservation"
+)
+
+// runFairness plays accounts that ask for more than there is of one fair limit. What
+// each gets is the same in every engine, to the call.
+func runFairness(t *testing.T, newEngine New) {
+	engine, clock := begin(t, newEngine)
+	for _, c := range crowds {
+		t.Run(c.name, func(t *testing.T) {
+			fair, err := c.check(t.Context(), engine, clock, true)
+			if err != nil {
+				t.Error(err)
+			}
+			without, err := c.check(t.Context(), engine, clock, false)
+			if err != nil {
+				t.Error(err)
+			}
+			if fair.jain() < 0.95 || without.jain() > 0.7 || fair.all()*100 < 95*without.all() {
+				t.Error("a fair limit is not fair, or loses what could be given out, or one that is not fair is")
+			}
+			t.Logf("Jain's index %.3f, without fair %.3f; admitted %d calls, without %d", fair.jain(), without.jain(), fair.all(), without.all())
+		})
+	}
+}
+
+// The limit of a crowd: a burst of as much as refills in a second, and calls of a
+// hundredth of it.
+const (
+	crowdSeconds = 20
+	crowdRate    = 1000 // units a second
+	crowdUnits   = 10   // a call
+)
+
+// crowd are accounts that ask so many calls a second for [crowdSeconds].
+type crowd struct {
+	name    string
+	asks    []float64
+	fair    []int // the calls that each gets of a fair limit
+	without []int // and of one that is not
+}
+
+var crowds = []crowd{
+	{"one asks nine times as often as four that ask for a fifth each", []float64{180, 20, 20, 20, 20}, []int{643, 357, 350, 364, 360}, []int{1507, 146, 150, 150, 146}},
+	{"all ask for half of it to nine times of it", []float64{180, 60, 20, 120, 10}, []int{550, 482, 346, 495, 201}, []int{979, 310, 92, 667, 51}},
+}
+
+// outcome is how many calls each account of a crowd asked for, and was admitted.
+type outcome struct{ asked, got []int }
+
+// check plays the crowd and says what is not as it should be.
+func (c *crowd) check(ctx context.Context, engine Engine, clock *Clock, fair bool) (outcome, error) {
+	clock.Set(Epoch)
+	engine.LoseData()
+	seen, err := c.play(ctx, engine.Store, clock, fair)
+	want := c.without
+	if fair {
+		want = c.fair
+	}
+	if err == nil && !slices.Equal(seen.got, want) {
+		err = fmt.Errorf("fair: %v: of %v calls %v were admitted, and %v should be", fair, seen.asked, seen.got, want)
+	}
+	return seen, err
+}
+
+// play has the accounts ask at random.
+func (c *crowd) play(ctx context.Context, s reservation.Store, clock *Clock, fair bool) (outcome, error) {
+	const ticks = 1000 // a second
+	random := rand.New(rand.NewPCG(1, 2))
+	hold := aBucket("tokens", crowdUnits, crowdRate, time.Second/crowdRate)
+	hold.Pool, hold.Fair = "org", fair
+	seen := outcome{make([]int, len(c.asks)), make([]int, len(c.asks))}
+	for range crowdSeconds * ticks {
+		for _, i := range random.Perm(len(c.asks)) {
+			if random.Float64() >= c.asks[i]/ticks {
+				continue
+			}
+			q := ask(clock, fmt.Sprint("account-", i), hold)
+			q.Lease, q.Settle, q.Retention = 0, &reservation.Settlement{}, time.Second
+			seen.asked[i]++
+			switch answer, err := s.Reserve(ctx, q); {
+			case err != nil:
+				return seen, err
+			case answer.Verdict == reservation.Granted:
+				seen.got[i]++
+			case answer.Verdict != reservation.Refused:
+				return seen, fmt.Errorf("Reserve answered %s", nameIn(reserveNames, answer.Verdict))
+			}
+		}
+		clock.Add(time.Second / ticks)
+	}
+	return seen, nil
+}
+
+// jain is Jain's index of what accounts got, the first burst included, of their max-min
+// shares of the rate: 1 where all got as much, and 1/n where one of n got it all.
+func (o outcome) jain() float64 {
+	shares := o.shares()
+	var sum, squares float64
+	for i, calls := range o.got {
+		part := float64(calls) / shares[i]
+		sum += part
+		squares += part * part
+	}
+	return sum * sum / (float64(len(o.got)) * squares)
+}
+
+// shares are the max-min shares of the rate, in calls: who asks for less than an equal
+// part of what is left gets it, and leaves the rest to the others.
+func (o outcome) shares() []float64 {
+	order := make([]int, len(o.asked))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(o.asked[a], o.asked[b]) })
+	shares, left := make([]float64, len(o.asked)), float64(crowdRate*crowdSeconds/crowdUnits)
+	for i, account := range order {
+		shares[account] = min(float64(o.asked[account]), left/float64(len(order)-i))
+		left -= shares[account]
+	}
+	return shares
+}
+
+// all is how many calls were admitted.
+func (o outcome) all() int {
+	sum := 0
+	for _, calls := range o.got {
+		sum += calls
+	}
+	return sum
+}
