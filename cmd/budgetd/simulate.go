@@ -31,7 +31,7 @@ func newSimulateCommand(s streams) *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Show what algorithms, fleets and ways of holding let through",
+		Short: "Show what algorithms, fleets, fair shares and ways of holding let through",
 		Long:  simulateHelp,
 		Example: `  budgetd simulate race
   budgetd simulate all --html limits.html

@@ -1,6 +1,6 @@
-// Package simulate shows what limits let through: algorithms, fleets, races and
-// ways of holding, on traffic that is made from a seed and on a clock that only
-// moves when the next event is due.
+// Package simulate shows what limits let through: algorithms, fleets, races,
+// fair shares and ways of holding, on traffic that is made from a seed and on a
+// clock that only moves when the next event is due.
 //
 // Whatever decides is the product's own engine, reservation/memstore, with that
 // clock passed in. Only what a scenario shows to be wrong (counting before

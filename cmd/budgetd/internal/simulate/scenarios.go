@@ -48,6 +48,12 @@ boundary of two spans, on four servers, behind a proxy, and in a shared store
 that is read and then written. Beside it the engine, asked the same.`, runNaive,
 		},
 		{
+			"fair", "Fair shares of a pool",
+			`Accounts of a pool that ask for more than its limit, with fair and without: what
+each gets a second beside its max-min share, how long its first admission takes,
+and what is lost by it. And a greedy account that is alone until four others come.`, runFair,
+		},
+		{
 			"holds", "What each way of holding lets through",
 			`Traces of model calls are replayed through the engine with each way of holding
 tokens until a call's use is known, beside an oracle that knows it before.
