@@ -39,6 +39,8 @@ type Policy struct {
 	accounts map[string][]Applied // by account, only where it overrides its plan
 	pools    []Applied            // by name
 
+	pins pins // above the limits' modes
+
 	granted []string // accounts with grants
 	prices  map[string][]ModelPrice
 	uses    map[grantKey]grantUses
@@ -51,6 +53,9 @@ type Applied struct {
 	ID    string // Limit.ID()
 	Pool  string // the pool's name; "" for a limit of the account
 	Scope string // Limit.Scope of the call's labels
+
+	Mode Mode // in force: that of Pin, else of Limit; "" for ModeEnforce
+	Pin  *Pin // what holds the mode; nil: it is the limit's own. Not to be changed
 }
 
 // NewPolicy validates the parts and everything between them, and builds the
@@ -123,7 +128,7 @@ func (p *Policy) addPool(f *faults, pool Pool) {
 	pool.Limit = pool.Limit.complete()
 	p.Pools[pool.Name] = pool
 	limit := pool.Limit
-	p.pools = append(p.pools, Applied{Limit: &limit, ID: limit.ID(), Pool: pool.Name})
+	p.pools = append(p.pools, Applied{Limit: &limit, ID: limit.ID(), Pool: pool.Name, Mode: limit.Mode})
 }
 
 func (p *Policy) addAccount(f *faults, account Account) {
@@ -234,7 +239,7 @@ func override(limits, overrides []Limit) []Limit {
 func resolve(limits []Limit) []Applied {
 	resolved := make([]Applied, len(limits))
 	for i := range limits {
-		resolved[i] = Applied{Limit: &limits[i], ID: limits[i].ID()}
+		resolved[i] = Applied{Limit: &limits[i], ID: limits[i].ID(), Mode: limits[i].Mode}
 	}
 	return resolved
 }
@@ -256,7 +261,9 @@ func (p *Policy) Limits(account string) ([]Applied, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(own, p.pools), nil
+	limits := slices.Concat(own, p.pools)
+	p.pin(p.Accounts[account].Plan, account, limits)
+	return limits, nil
 }
 
 // Applied returns the limits that a call of the account with these labels
@@ -280,6 +287,7 @@ func (p *Policy) Applied(account string, labels map[string]string) ([]Applied, e
 			}
 		}
 	}
+	p.pin(p.Accounts[account].Plan, account, applied)
 	return applied, nil
 }
 

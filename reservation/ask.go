@@ -233,7 +233,9 @@ type LimitStatus struct {
 	Scope   string
 	Meter   quota.Meter
 	Kind    quota.Kind
-	Mode    quota.Mode
+	Mode    quota.Mode   // in force
+	Stated  quota.Mode   // what the policy states; another one where Pin holds it
+	Pin     *quota.Pin   // what holds the mode; nil: nothing
 	Max     quota.Amount // bucket capacity, slots, or the quota's amount
 	Level   Level
 	Rate    quota.Rate    // bucket

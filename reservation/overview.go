@@ -54,7 +54,7 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 		holds = append(holds, hold.engine())
 		view.Limits = append(view.Limits, LimitStatus{
 			Limit: applied.Limit.Name, Pool: applied.Pool, Scope: applied.Scope, Meter: applied.Limit.Meter,
-			Kind: applied.Limit.Kind, Mode: applied.Limit.Mode, Max: hold.Capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
+			Kind: applied.Limit.Kind, Mode: applied.Mode, Stated: applied.Limit.Mode, Pin: applied.Pin, Max: hold.Capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
 			Soft: hold.Soft, KeepFor: keptShares(applied.Limit), Fair: hold.Fair, CountRefusals: applied.Limit.CountRefusals, Ban: applied.Limit.Ban, Granted: policy.Allowance(known, applied, hold.Period, at).Granted,
 		})
 	}

@@ -32,13 +32,13 @@ func newPlan(policy *quota.Policy, account string, views []View, at time.Time, c
 		if err != nil {
 			return plan{}, err
 		}
-		applied = append(applied, view.Extra...)
+		applied = append(applied, policy.Pinned(account, view.Extra)...)
 		if p.holds == nil {
 			p.account = policy.Accounts[account]
 			p.holds, p.limits = make([]plannedHold, 0, len(applied)), make([]*quota.Limit, 0, len(applied))
 		}
 		for _, a := range applied {
-			if charge && a.Limit.Kind == quota.KindSlots || a.Limit.Mode == quota.ModeOff {
+			if charge && a.Limit.Kind == quota.KindSlots || a.Mode == quota.ModeOff {
 				continue
 			}
 			hold, err := viewedHold(policy, p.account, a, view, at)
@@ -95,7 +95,7 @@ func newHold(policy *quota.Policy, account quota.Account, a quota.Applied, amoun
 			Kind:     a.Limit.Kind,
 			Amount:   amount,
 			OnExpiry: a.Limit.OnExpiry,
-			Shadow:   a.Limit.Mode == quota.ModeShadow,
+			Shadow:   a.Mode == quota.ModeShadow,
 
 			CountRefusals: a.Limit.CountRefusals,
 			Ban:           a.Limit.Ban,
@@ -147,8 +147,8 @@ func (p plan) keepFor(priority quota.Priority) {
 // closedLimit returns the first limit whose rule is to refuse while the engine
 // does not answer, or nil when every limit is open.
 func (p plan) closedLimit() *quota.Limit {
-	for _, limit := range p.limits {
-		if limit.Mode != quota.ModeShadow && limit.WhenDown != quota.DownOpen {
+	for i, limit := range p.limits {
+		if !p.holds[i].Shadow && limit.WhenDown != quota.DownOpen {
 			return limit
 		}
 	}
@@ -158,8 +158,8 @@ func (p plan) closedLimit() *quota.Limit {
 // enforced counts the limits that may refuse.
 func (p plan) enforced() int {
 	n := 0
-	for _, limit := range p.limits {
-		if limit.Mode != quota.ModeShadow {
+	for i := range p.limits {
+		if !p.holds[i].Shadow {
 			n++
 		}
 	}

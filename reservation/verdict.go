@@ -91,7 +91,7 @@ func (t *reservationToken) peek(policy *quota.Policy) (holds []Hold, decides []b
 			}
 			holds[i].measure(policy, account, a, t.ID.Minted())
 			whole := h.Meter == quota.MeterRequests || t.Output != nil && h.Meter == quota.MeterInputTokens
-			decides[i] = a.Limit.Mode != quota.ModeShadow && a.Limit.Mode != quota.ModeOff && !a.Limit.Soft && !h.Missed && h.Kind != quota.KindSlots && !whole
+			decides[i] = a.Mode != quota.ModeShadow && a.Mode != quota.ModeOff && !a.Limit.Soft && !h.Missed && h.Kind != quota.KindSlots && !whole
 		}
 	}
 	return holds, decides, nil
