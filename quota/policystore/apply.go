@@ -191,6 +191,7 @@ func (s *Store) Remove(ctx context.Context, kind Kind, name, by string) (Change,
 type edit struct {
 	old, new documents
 	first    []quota.GrantUse // of grants of the accounts, new or not
+	ended    []string         // pins that are over by their time: their rows go, and no history says so
 	warnings []string
 }
 
@@ -280,7 +281,7 @@ func (s *Store) plan(before snapshot, doc *policyfile.Document, options Options)
 			}
 		}
 	}
-	e.warnings = e.unwatched(before.documents)
+	e.warnings = append(e.unwatched(before.documents), s.beneathPins(policy, before, names, "")...)
 	return e, nil
 }
 
@@ -407,6 +408,11 @@ func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 	for _, use := range e.first {
 		first[use.Account] = append(first[use.Account], use)
 	}
+	for _, name := range e.ended {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM `+tables[KindPin]+` WHERE name = $1`, name); err != nil {
+			return err
+		}
+	}
 	for _, object := range change.Objects {
 		if object.Action == Unchanged {
 			continue
@@ -445,7 +451,7 @@ func write(ctx context.Context, tx *sql.Tx, change Change, e edit) error {
 
 const historyColumns = 8
 
-var tables = map[Kind]string{KindPlan: "plans", KindPool: "pools", KindAccount: "accounts", KindPrice: "model_prices"}
+var tables = map[Kind]string{KindPlan: "plans", KindPool: "pools", KindAccount: "accounts", KindPrice: "model_prices", KindPin: "limit_pins"}
 
 // rowsAtOnce bounds the rows of a statement: times 10 columns it is well below
 // both databases' bounds on parameters.

@@ -16,9 +16,10 @@ const (
 	KindPool    Kind = "pool"
 	KindAccount Kind = "account"
 	KindPrice   Kind = "price" // the prices of one model, named provider/model
+	KindPin     Kind = "pin"   // a pin, named by quota.Pin.Name
 )
 
-var kinds = [...]Kind{KindPlan, KindPool, KindAccount, KindPrice}
+var kinds = [...]Kind{KindPlan, KindPool, KindAccount, KindPrice, KindPin}
 
 // Action is what a change does to an object.
 type Action string
@@ -41,7 +42,8 @@ type Change struct {
 	// and name.
 	Objects []ObjectChange
 	// Warnings are for people: limits that are enforced and were not in shadow
-	// before. Not kept in the history.
+	// before, and limits whose modes do not count because they are pinned. Not kept
+	// in the history.
 	Warnings []string
 }
 

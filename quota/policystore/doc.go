@@ -1,5 +1,5 @@
 // Package policystore keeps plans, pools, accounts and prices in the tables of
-// migrations 2, 6 and 10, in PostgreSQL or SQLite alike: one implementation over
+// migrations 2, 6, 10 and 12, in PostgreSQL or SQLite alike: one implementation over
 // database/sql, in the SQL that both understand, so that they can't differ.
 //
 // [Store.Apply] brings in what a document states: it checks that the policy

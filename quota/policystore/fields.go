@@ -21,6 +21,7 @@ type object struct {
 	pool    quota.Pool
 	account quota.Account
 	prices  []quota.ModelPrice
+	pin     quota.Pin
 }
 
 func decodeObject(kind Kind, name, document string) (o object, err error) {
@@ -33,6 +34,8 @@ func decodeObject(kind Kind, name, document string) (o object, err error) {
 		o.account, err = decodeAccount(name, document)
 	case KindPrice:
 		o.prices, err = decodePrices(name, document)
+	case KindPin:
+		o.pin, err = decodePin(name, document)
 	default:
 		err = fmt.Errorf("%w: %.40q is not a kind of object", ErrBroken, kind)
 	}
@@ -64,6 +67,8 @@ func fieldsOf(kind Kind, name, document string) []field {
 		fields = append(fields, grantsFields(o.account.Grants)...)
 	case KindPrice:
 		fields = pricesFields(o.prices)
+	case KindPin:
+		fields = pinFields(o.pin)
 	}
 	return fields
 }

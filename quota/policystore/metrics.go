@@ -21,6 +21,7 @@ type watcherMetrics struct {
 	broken      prometheus.Gauge
 	version     prometheus.Gauge
 	objects     *prometheus.GaugeVec // kind
+	pins        *prometheus.GaugeVec // mode
 	loadSeconds prometheus.Histogram
 }
 
@@ -42,6 +43,10 @@ func newWatcherMetrics() *watcherMetrics {
 			Name: "budgetd_quota_policy_objects",
 			Help: "Plans, pools, accounts and models with prices of the policy in force, by kind.",
 		}, []string{"kind"}),
+		pins: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "budgetd_quota_policy_pins",
+			Help: "Pins in force, which hold limits at a mode whatever the policy states, by mode: enforce, shadow or off.",
+		}, []string{"mode"}),
 		loadSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "budgetd_quota_policy_load_seconds",
 			Help:    "Time to read, decode and validate a policy that was put in force.",
@@ -59,7 +64,7 @@ func (m *watcherMetrics) register(r prometheus.Registerer) error {
 		return nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.polls, m.broken, m.version, m.objects, m.loadSeconds} {
+	for _, c := range []prometheus.Collector{m.polls, m.broken, m.version, m.objects, m.pins, m.loadSeconds} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

@@ -44,7 +44,7 @@ type Store struct {
 	clock func() time.Time
 }
 
-// Open returns the store in db, which has the tables of migrations 2, 6 and 10 and
+// Open returns the store in db, which has the tables of migrations 2, 6, 10 and 12 and
 // which it does not close: PostgreSQL by pgx's stdlib, or SQLite by modernc.org/sqlite
 // with a busy timeout. The clock stamps changes; nil is time.Now.
 func Open(db *sql.DB, clock func() time.Time) *Store {
@@ -62,7 +62,7 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 	return version, unavailable(ctx, "read the version of the policy", err)
 }
 
-// Load returns the policy with its version. The error wraps [ErrBroken] and
+// Load returns the policy with its version and the pins above it. The error wraps [ErrBroken] and
 // names the object and what is wrong with it, or wraps [ErrUnavailable].
 func (s *Store) Load(ctx context.Context) (*quota.Policy, error) {
 	stored, err := readAll(ctx, s.db)
@@ -70,6 +70,9 @@ func (s *Store) Load(ctx context.Context) (*quota.Policy, error) {
 		return nil, unavailable(ctx, "load the policy", err)
 	}
 	policy, err := stored.policy(&policyfile.Document{}, stored.uses, stored.version)
+	if err == nil {
+		policy, err = stored.pinned(policy, s.clock())
+	}
 	if err != nil && !errors.Is(err, ErrBroken) {
 		err = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
@@ -176,7 +179,7 @@ func validateBy(by string) error {
 type documents map[Kind]map[string]string
 
 func newDocuments() documents {
-	return documents{KindPlan: {}, KindPool: {}, KindAccount: {}, KindPrice: {}}
+	return documents{KindPlan: {}, KindPool: {}, KindAccount: {}, KindPrice: {}, KindPin: {}}
 }
 
 // snapshot is everything that was stored at one instant.
@@ -243,6 +246,7 @@ func readAll(ctx context.Context, from queryer) (snapshot, error) {
 		UNION ALL SELECT 'pool', name, document, '', 0, '', '', 0, 0, 0, '' FROM pools
 		UNION ALL SELECT 'account', name, document, '', 0, '', '', 0, 0, 0, '' FROM accounts
 		UNION ALL SELECT 'price', name, document, '', 0, '', '', 0, 0, 0, '' FROM model_prices
+		UNION ALL SELECT 'pin', name, document, '', 0, '', '', 0, 0, 0, '' FROM limit_pins
 		UNION ALL SELECT 'use', `+useColumns+` FROM grant_uses`)
 	if err != nil {
 		return snapshot{}, err

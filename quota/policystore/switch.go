@@ -59,16 +59,24 @@ func (w Switch) change(limits []quota.Limit) bool {
 
 // SwitchLimits changes the mode of limits, as one change of the policy. With
 // dryRun it only says what would change. What is stored is changed: a policy that
-// is applied later states the modes anew. The error wraps [ErrNotFound] when no
+// is applied later states the modes anew, and a limit that is pinned stays at the
+// pin's mode; see [Store.PinLimits]. The error wraps [ErrNotFound] when no
 // limit is meant, [ErrVersionMoved], [ErrBroken] or [ErrUnavailable].
 func (s *Store) SwitchLimits(ctx context.Context, w Switch, by string, dryRun bool) (Change, error) {
 	if err := errors.Join(validateBy(by), w.validate()); err != nil {
 		return Change{}, err
 	}
-	if dryRun {
-		return s.preview(ctx, w.edit)
+	edits := func(before snapshot) (edit, error) {
+		e, err := w.edit(before)
+		if err == nil && len(before.documents[KindPin]) > 0 {
+			e.warnings = append(e.warnings, s.switchedBeneathPins(before, e, w.Limit)...)
+		}
+		return e, err
 	}
-	return s.editWhole(ctx, by, w.edit)
+	if dryRun {
+		return s.preview(ctx, edits)
+	}
+	return s.editWhole(ctx, by, edits)
 }
 
 func (w Switch) edit(before snapshot) (edit, error) {

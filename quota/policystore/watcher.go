@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,8 +80,19 @@ func Watch(ctx context.Context, store *Store, config WatcherConfig) (*Watcher, e
 	return w, nil
 }
 
-// Current returns the newest valid policy: never nil, never changed.
-func (w *Watcher) Current() *quota.Policy { return w.current.Load() }
+// Current returns the newest valid policy, without pins that have ended by the
+// store's clock: never nil, never changed.
+func (w *Watcher) Current() *quota.Policy {
+	policy := w.current.Load()
+	if policy.PinEnds().IsZero() {
+		return policy
+	}
+	now := policy.At(w.store.clock())
+	if now != policy && w.current.CompareAndSwap(policy, now) {
+		w.notePins(policy, now)
+	}
+	return now
+}
 
 // Run polls at each interval, and when it is woken, until the context ends, and
 // returns its error. After a poll it rests for as long as that took, at most an
@@ -131,6 +143,7 @@ func (w *Watcher) Poll(ctx context.Context) error {
 
 // poll holds w.mu.
 func (w *Watcher) poll(ctx context.Context) (pollResult, error) {
+	w.Current() // so that the log and the metrics know of a pin's end when nobody calls
 	version, err := w.version(ctx)
 	switch {
 	case err != nil:
@@ -169,7 +182,8 @@ func (w *Watcher) version(ctx context.Context) (int64, error) {
 func (w *Watcher) accept(policy *quota.Policy, started time.Time) {
 	w.seen, w.broken = policy.Version, nil
 	w.metrics.broken.Set(0)
-	w.current.Store(policy)
+	before := w.current.Swap(policy)
+	w.notePins(before, policy)
 	w.metrics.loadSeconds.Observe(time.Since(started).Seconds())
 	w.metrics.version.Set(float64(policy.Version))
 	w.metrics.objects.WithLabelValues(string(KindPlan)).Set(float64(len(policy.Plans)))
@@ -200,4 +214,40 @@ func (w *Watcher) noteAway(away bool, err error) {
 	} else {
 		w.config.Log.Info("the policy store answers again", "in_force", version)
 	}
+}
+
+// notePins logs which pins began and ended between two policies, the first of which
+// is nil at the start.
+func (w *Watcher) notePins(before, after *quota.Policy) {
+	var old []quota.Pin
+	if before != nil {
+		old = before.Pins()
+	}
+	new := after.Pins()
+	for _, pin := range new {
+		if !slices.Contains(old, pin) {
+			w.config.Log.Warn("limits are pinned, whatever the policy states", "limits", pin.Name(), "mode", pin.Mode.Word(),
+				"by", pin.By, "since", pin.Since, "until", until(pin), "reason", pin.Reason)
+		}
+	}
+	for _, pin := range old {
+		if !slices.ContainsFunc(new, func(p quota.Pin) bool { return p.Name() == pin.Name() }) {
+			w.config.Log.Warn("a pin has ended: the policy's modes count again", "limits", pin.Name(), "mode", pin.Mode.Word(), "by", pin.By)
+		}
+	}
+	counts := map[quota.Mode]int{}
+	for _, pin := range new {
+		counts[pin.Mode]++
+	}
+	for _, mode := range []quota.Mode{quota.ModeEnforce, quota.ModeShadow, quota.ModeOff} {
+		w.metrics.pins.WithLabelValues(mode.Word()).Set(float64(counts[mode]))
+	}
+}
+
+// until is when a pin ends, as the log has it.
+func until(pin quota.Pin) string {
+	if pin.Until.IsZero() {
+		return "it is taken away"
+	}
+	return pin.Until.Format(time.RFC3339)
 }

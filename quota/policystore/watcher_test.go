@@ -232,7 +232,7 @@ func TestMetricsLint(t *testing.T) {
 		for _, family := range families {
 			names = append(names, family.GetName())
 		}
-		want := []string{"budgetd_quota_policy_broken", "budgetd_quota_policy_load_seconds", "budgetd_quota_policy_objects", "budgetd_quota_policy_polls_total", "budgetd_quota_policy_version"}
+		want := []string{"budgetd_quota_policy_broken", "budgetd_quota_policy_load_seconds", "budgetd_quota_policy_objects", "budgetd_quota_policy_pins", "budgetd_quota_policy_polls_total", "budgetd_quota_policy_version"}
 		if !slices.Equal(names, want) {
 			t.Errorf("metrics = %v, want %v", names, want)
 		}
