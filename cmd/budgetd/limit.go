@@ -5,8 +5,10 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
+	"github.com/budgetd/budgetd/quota"
 )
 
 func newLimitCommand(s streams) *cobra.Command {
@@ -20,28 +22,45 @@ func newLimitCommand(s streams) *cobra.Command {
 		newLimitSwitchCommand(s, "enforce", "Enforce a limit", budgetv1.LimitMode_LIMIT_MODE_ENFORCE),
 		newLimitSwitchCommand(s, "shadow", "Let a limit count and refuse nobody", budgetv1.LimitMode_LIMIT_MODE_SHADOW),
 		newLimitSwitchCommand(s, "off", "Let a limit neither refuse nor count", budgetv1.LimitMode_LIMIT_MODE_OFF),
+		newLimitUnpinCommand(s),
+		newLimitPinsCommand(s),
 	)
 	return cmd
 }
 
 func newLimitSwitchCommand(s streams, word, short string, mode budgetv1.LimitMode) *cobra.Command {
 	var to connection
+	var span string
 	request := &budgetv1.SwitchLimitsRequest{Mode: mode}
 	cmd := &cobra.Command{
 		Use:   word + " [NAME]",
 		Short: short,
 		Long: short + `, wherever a limit of the name is unless a plan, a pool or an account
 is given: of a pool the name is the pool's. Brokers follow within seconds, without a
-restart. The policy that is stored is changed: a file that is applied later states the
-mode anew.`,
-		Example: "  budgetd limit " + word + " tokens --plan pro\n  budgetd limit " + word + " --all --dry-run",
-		Args:    cobra.MaximumNArgs(1),
+restart.
+
+The policy that is stored is changed: a file that is applied later states the mode anew.
+With --pin, or --for, the policy stays as it is and the mode lies above it, whatever is
+applied, until "budgetd limit unpin" or the time is over.`,
+		Example: "  budgetd limit " + word + " tokens --plan pro\n  budgetd limit " + word + " --all --dry-run\n" +
+			"  budgetd limit " + word + " --all --for 2h --reason 'provider is down, see INC-42'",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if request.All == (len(args) == 1) {
 				return usagef(cmd, "name a limit, or give --all")
 			}
 			if len(args) == 1 {
 				request.Limit = args[0]
+			}
+			if cmd.Flags().Changed("for") {
+				d, err := quota.ParseSpan(span, quota.MinPinSpan, quota.MaxPinSpan)
+				if err != nil {
+					return usagef(cmd, "--for: %v", err)
+				}
+				request.Pin, request.PinFor = true, durationpb.New(d)
+			}
+			if request.Reason != "" && !request.Pin {
+				return usagef(cmd, "--reason goes with --pin or --for: the policy itself keeps none")
 			}
 			client, err := to.openAdmin(cmd)
 			if err != nil {
@@ -55,25 +74,15 @@ mode anew.`,
 			if wantsJSON(cmd, to.json, s.out) {
 				return printJSON(s.out, answer.Msg)
 			}
-			change := changeOf(answer.Msg.Change)
-			fmt.Fprint(s.out, change.String())
-			switch {
-			case request.DryRun:
-				fmt.Fprintln(s.out, "nothing was changed: dry run")
-			case change.Changes():
-				fmt.Fprintf(s.out, "policy version %d is in force\n", change.Version)
-			default:
-				fmt.Fprintf(s.out, "policy version %d stays as it is\n", change.Version)
-			}
+			showSwitch(s, answer.Msg.Change, request.DryRun)
 			return nil
 		},
 	}
 	to.addFlags(cmd)
-	cmd.Flags().BoolVar(&request.All, "all", false, "every limit")
-	cmd.Flags().StringVar(&request.Plan, "plan", "", "only in this plan")
-	cmd.Flags().StringVar(&request.Pool, "pool", "", "only in this pool")
-	cmd.Flags().StringVar(&request.Account, "account", "", "only among this account's own limits")
-	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "print what would change and change nothing")
+	addPlaceFlags(cmd, &request.All, &request.Plan, &request.Pool, &request.Account, &request.DryRun)
+	cmd.Flags().BoolVar(&request.Pin, "pin", false, "hold the mode above the policy, whatever is applied, until \"budgetd limit unpin\"")
+	cmd.Flags().StringVar(&span, "for", "", "pin for so long, `1min` to 30 days (as 90min, 2h or 1day); then it ends by itself")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the list of pins and the history")
 	return cmd
 }
 

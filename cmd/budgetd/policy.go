@@ -39,6 +39,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 			if to.json {
 				return printJSON(s.out, answer.Msg)
 			}
+			showPinsAbove(s, answer.Msg.Pins)
 			fmt.Fprint(s.out, answer.Msg.Policy)
 			return nil
 		},
@@ -74,10 +75,15 @@ func newPolicyHistoryCommand(s streams) *cobra.Command {
 				fmt.Fprintf(s.out, "version %d, %s, by %s\n", change.Version, showInstant(change.ChangedAt), change.ChangedBy)
 				for _, object := range change.Objects {
 					fmt.Fprintf(s.out, "  %s %s %s\n", objectActions[object.Action], object.Kind, object.Name)
-					if object.Action != budgetv1.PolicyAction_POLICY_ACTION_CHANGED {
+					added := object.Action == budgetv1.PolicyAction_POLICY_ACTION_ADDED && object.Kind == "pin"
+					if object.Action != budgetv1.PolicyAction_POLICY_ACTION_CHANGED && !added {
 						continue
 					}
 					for _, field := range object.Fields {
+						if added {
+							fmt.Fprintf(s.out, "      %s: %s\n", field.Path, field.New)
+							continue
+						}
 						fmt.Fprintf(s.out, "      %s: %s -> %s\n", field.Path, orDash(field.Old), orDash(field.New))
 					}
 				}

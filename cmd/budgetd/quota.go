@@ -67,7 +67,7 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 	for _, limit := range m.Limits {
 		t.AppendRow([]any{
 			limit.Limit, limit.Scope, limit.Meter, showAmount(limit.Meter, limit.LimitAmount), showSpan(limit),
-			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), showInstant(limit.ResetsAt), showMode(limit.Mode),
+			showAmount(limit.Meter, limit.Used), showAmount(limit.Meter, limit.Held), showAmount(limit.Meter, limit.Remaining), showInstant(limit.ResetsAt), showModes(limit),
 		})
 	}
 	t.Render()
@@ -96,6 +96,20 @@ func showRefusals(s streams, limit *budgetv1.LimitStatus) {
 	if limit.BannedUntil != nil {
 		fmt.Fprintf(s.out, "%s is banned until %s\n", name, showInstant(limit.BannedUntil))
 	}
+}
+
+// showModes prints the mode in force, and what the policy states where that is another
+// thing.
+func showModes(limit *budgetv1.LimitStatus) string {
+	mode := showMode(limit.Mode)
+	if p := limit.Pinned; p != nil {
+		mode += " (pinned; the policy states " + showMode(p.Stated)
+		if p.Until != nil {
+			mode += " from " + showInstant(p.Until)
+		}
+		mode += ")"
+	}
+	return mode
 }
 
 // showMode prints a mode as policies have it.

@@ -24,10 +24,12 @@ var File_budget_v1_admin_proto protoreflect.FileDescriptor
 
 const file_budget_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/admin.proto\x12\tbudget.v1\x1a\x17budget/v1/account.proto\x1a\x1abudget/v1/adjustment.proto\x1a\x15budget/v1/alert.proto\x1a\x15budget/v1/grant.proto\x1a\x13budget/v1/key.proto\x1a\x18budget/v1/operator.proto\x1a\x16budget/v1/policy.proto\x1a\x15budget/v1/price.proto2\xb0\x0f\n" +
+	"\x15budget/v1/admin.proto\x12\tbudget.v1\x1a\x17budget/v1/account.proto\x1a\x1abudget/v1/adjustment.proto\x1a\x15budget/v1/alert.proto\x1a\x15budget/v1/grant.proto\x1a\x13budget/v1/key.proto\x1a\x18budget/v1/operator.proto\x1a\x16budget/v1/policy.proto\x1a\x15budget/v1/price.proto2\xc8\x10\n" +
 	"\fAdminService\x12L\n" +
 	"\vApplyPolicy\x12\x1d.budget.v1.ApplyPolicyRequest\x1a\x1e.budget.v1.ApplyPolicyResponse\x12O\n" +
-	"\fSwitchLimits\x12\x1e.budget.v1.SwitchLimitsRequest\x1a\x1f.budget.v1.SwitchLimitsResponse\x12K\n" +
+	"\fSwitchLimits\x12\x1e.budget.v1.SwitchLimitsRequest\x1a\x1f.budget.v1.SwitchLimitsResponse\x12L\n" +
+	"\vUnpinLimits\x12\x1d.budget.v1.UnpinLimitsRequest\x1a\x1e.budget.v1.UnpinLimitsResponse\x12H\n" +
+	"\bListPins\x12\x1a.budget.v1.ListPinsRequest\x1a\x1b.budget.v1.ListPinsResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\tGetPolicy\x12\x1b.budget.v1.GetPolicyRequest\x1a\x1c.budget.v1.GetPolicyResponse\"\x03\x90\x02\x01\x12c\n" +
 	"\x11ListPolicyChanges\x12#.budget.v1.ListPolicyChangesRequest\x1a$.budget.v1.ListPolicyChangesResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\rCreateAccount\x12\x1f.budget.v1.CreateAccountRequest\x1a .budget.v1.CreateAccountResponse\x12R\n" +
@@ -58,104 +60,112 @@ const file_budget_v1_admin_proto_rawDesc = "" +
 var file_budget_v1_admin_proto_goTypes = []any{
 	(*ApplyPolicyRequest)(nil),         // 0: budget.v1.ApplyPolicyRequest
 	(*SwitchLimitsRequest)(nil),        // 1: budget.v1.SwitchLimitsRequest
-	(*GetPolicyRequest)(nil),           // 2: budget.v1.GetPolicyRequest
-	(*ListPolicyChangesRequest)(nil),   // 3: budget.v1.ListPolicyChangesRequest
-	(*CreateAccountRequest)(nil),       // 4: budget.v1.CreateAccountRequest
-	(*UpdateAccountRequest)(nil),       // 5: budget.v1.UpdateAccountRequest
-	(*GetAccountRequest)(nil),          // 6: budget.v1.GetAccountRequest
-	(*ListAccountsRequest)(nil),        // 7: budget.v1.ListAccountsRequest
-	(*RemoveAccountRequest)(nil),       // 8: budget.v1.RemoveAccountRequest
-	(*CreateKeyRequest)(nil),           // 9: budget.v1.CreateKeyRequest
-	(*ListKeysRequest)(nil),            // 10: budget.v1.ListKeysRequest
-	(*RevokeKeyRequest)(nil),           // 11: budget.v1.RevokeKeyRequest
-	(*RotateSigningKeyRequest)(nil),    // 12: budget.v1.RotateSigningKeyRequest
-	(*AddGrantRequest)(nil),            // 13: budget.v1.AddGrantRequest
-	(*RemoveGrantRequest)(nil),         // 14: budget.v1.RemoveGrantRequest
-	(*ListGrantsRequest)(nil),          // 15: budget.v1.ListGrantsRequest
-	(*AdjustRequest)(nil),              // 16: budget.v1.AdjustRequest
-	(*ListAdjustmentsRequest)(nil),     // 17: budget.v1.ListAdjustmentsRequest
-	(*ListReservationsRequest)(nil),    // 18: budget.v1.ListReservationsRequest
-	(*ReleaseReservationRequest)(nil),  // 19: budget.v1.ReleaseReservationRequest
-	(*AuditRequest)(nil),               // 20: budget.v1.AuditRequest
-	(*ListPricesRequest)(nil),          // 21: budget.v1.ListPricesRequest
-	(*CorrectPricesRequest)(nil),       // 22: budget.v1.CorrectPricesRequest
-	(*ListAlertsRequest)(nil),          // 23: budget.v1.ListAlertsRequest
-	(*ApplyPolicyResponse)(nil),        // 24: budget.v1.ApplyPolicyResponse
-	(*SwitchLimitsResponse)(nil),       // 25: budget.v1.SwitchLimitsResponse
-	(*GetPolicyResponse)(nil),          // 26: budget.v1.GetPolicyResponse
-	(*ListPolicyChangesResponse)(nil),  // 27: budget.v1.ListPolicyChangesResponse
-	(*CreateAccountResponse)(nil),      // 28: budget.v1.CreateAccountResponse
-	(*UpdateAccountResponse)(nil),      // 29: budget.v1.UpdateAccountResponse
-	(*GetAccountResponse)(nil),         // 30: budget.v1.GetAccountResponse
-	(*ListAccountsResponse)(nil),       // 31: budget.v1.ListAccountsResponse
-	(*RemoveAccountResponse)(nil),      // 32: budget.v1.RemoveAccountResponse
-	(*CreateKeyResponse)(nil),          // 33: budget.v1.CreateKeyResponse
-	(*ListKeysResponse)(nil),           // 34: budget.v1.ListKeysResponse
-	(*RevokeKeyResponse)(nil),          // 35: budget.v1.RevokeKeyResponse
-	(*RotateSigningKeyResponse)(nil),   // 36: budget.v1.RotateSigningKeyResponse
-	(*AddGrantResponse)(nil),           // 37: budget.v1.AddGrantResponse
-	(*RemoveGrantResponse)(nil),        // 38: budget.v1.RemoveGrantResponse
-	(*ListGrantsResponse)(nil),         // 39: budget.v1.ListGrantsResponse
-	(*AdjustResponse)(nil),             // 40: budget.v1.AdjustResponse
-	(*ListAdjustmentsResponse)(nil),    // 41: budget.v1.ListAdjustmentsResponse
-	(*ListReservationsResponse)(nil),   // 42: budget.v1.ListReservationsResponse
-	(*ReleaseReservationResponse)(nil), // 43: budget.v1.ReleaseReservationResponse
-	(*AuditResponse)(nil),              // 44: budget.v1.AuditResponse
-	(*ListPricesResponse)(nil),         // 45: budget.v1.ListPricesResponse
-	(*CorrectPricesResponse)(nil),      // 46: budget.v1.CorrectPricesResponse
-	(*ListAlertsResponse)(nil),         // 47: budget.v1.ListAlertsResponse
+	(*UnpinLimitsRequest)(nil),         // 2: budget.v1.UnpinLimitsRequest
+	(*ListPinsRequest)(nil),            // 3: budget.v1.ListPinsRequest
+	(*GetPolicyRequest)(nil),           // 4: budget.v1.GetPolicyRequest
+	(*ListPolicyChangesRequest)(nil),   // 5: budget.v1.ListPolicyChangesRequest
+	(*CreateAccountRequest)(nil),       // 6: budget.v1.CreateAccountRequest
+	(*UpdateAccountRequest)(nil),       // 7: budget.v1.UpdateAccountRequest
+	(*GetAccountRequest)(nil),          // 8: budget.v1.GetAccountRequest
+	(*ListAccountsRequest)(nil),        // 9: budget.v1.ListAccountsRequest
+	(*RemoveAccountRequest)(nil),       // 10: budget.v1.RemoveAccountRequest
+	(*CreateKeyRequest)(nil),           // 11: budget.v1.CreateKeyRequest
+	(*ListKeysRequest)(nil),            // 12: budget.v1.ListKeysRequest
+	(*RevokeKeyRequest)(nil),           // 13: budget.v1.RevokeKeyRequest
+	(*RotateSigningKeyRequest)(nil),    // 14: budget.v1.RotateSigningKeyRequest
+	(*AddGrantRequest)(nil),            // 15: budget.v1.AddGrantRequest
+	(*RemoveGrantRequest)(nil),         // 16: budget.v1.RemoveGrantRequest
+	(*ListGrantsRequest)(nil),          // 17: budget.v1.ListGrantsRequest
+	(*AdjustRequest)(nil),              // 18: budget.v1.AdjustRequest
+	(*ListAdjustmentsRequest)(nil),     // 19: budget.v1.ListAdjustmentsRequest
+	(*ListReservationsRequest)(nil),    // 20: budget.v1.ListReservationsRequest
+	(*ReleaseReservationRequest)(nil),  // 21: budget.v1.ReleaseReservationRequest
+	(*AuditRequest)(nil),               // 22: budget.v1.AuditRequest
+	(*ListPricesRequest)(nil),          // 23: budget.v1.ListPricesRequest
+	(*CorrectPricesRequest)(nil),       // 24: budget.v1.CorrectPricesRequest
+	(*ListAlertsRequest)(nil),          // 25: budget.v1.ListAlertsRequest
+	(*ApplyPolicyResponse)(nil),        // 26: budget.v1.ApplyPolicyResponse
+	(*SwitchLimitsResponse)(nil),       // 27: budget.v1.SwitchLimitsResponse
+	(*UnpinLimitsResponse)(nil),        // 28: budget.v1.UnpinLimitsResponse
+	(*ListPinsResponse)(nil),           // 29: budget.v1.ListPinsResponse
+	(*GetPolicyResponse)(nil),          // 30: budget.v1.GetPolicyResponse
+	(*ListPolicyChangesResponse)(nil),  // 31: budget.v1.ListPolicyChangesResponse
+	(*CreateAccountResponse)(nil),      // 32: budget.v1.CreateAccountResponse
+	(*UpdateAccountResponse)(nil),      // 33: budget.v1.UpdateAccountResponse
+	(*GetAccountResponse)(nil),         // 34: budget.v1.GetAccountResponse
+	(*ListAccountsResponse)(nil),       // 35: budget.v1.ListAccountsResponse
+	(*RemoveAccountResponse)(nil),      // 36: budget.v1.RemoveAccountResponse
+	(*CreateKeyResponse)(nil),          // 37: budget.v1.CreateKeyResponse
+	(*ListKeysResponse)(nil),           // 38: budget.v1.ListKeysResponse
+	(*RevokeKeyResponse)(nil),          // 39: budget.v1.RevokeKeyResponse
+	(*RotateSigningKeyResponse)(nil),   // 40: budget.v1.RotateSigningKeyResponse
+	(*AddGrantResponse)(nil),           // 41: budget.v1.AddGrantResponse
+	(*RemoveGrantResponse)(nil),        // 42: budget.v1.RemoveGrantResponse
+	(*ListGrantsResponse)(nil),         // 43: budget.v1.ListGrantsResponse
+	(*AdjustResponse)(nil),             // 44: budget.v1.AdjustResponse
+	(*ListAdjustmentsResponse)(nil),    // 45: budget.v1.ListAdjustmentsResponse
+	(*ListReservationsResponse)(nil),   // 46: budget.v1.ListReservationsResponse
+	(*ReleaseReservationResponse)(nil), // 47: budget.v1.ReleaseReservationResponse
+	(*AuditResponse)(nil),              // 48: budget.v1.AuditResponse
+	(*ListPricesResponse)(nil),         // 49: budget.v1.ListPricesResponse
+	(*CorrectPricesResponse)(nil),      // 50: budget.v1.CorrectPricesResponse
+	(*ListAlertsResponse)(nil),         // 51: budget.v1.ListAlertsResponse
 }
 var file_budget_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: budget.v1.AdminService.ApplyPolicy:input_type -> budget.v1.ApplyPolicyRequest
 	1,  // 1: budget.v1.AdminService.SwitchLimits:input_type -> budget.v1.SwitchLimitsRequest
-	2,  // 2: budget.v1.AdminService.GetPolicy:input_type -> budget.v1.GetPolicyRequest
-	3,  // 3: budget.v1.AdminService.ListPolicyChanges:input_type -> budget.v1.ListPolicyChangesRequest
-	4,  // 4: budget.v1.AdminService.CreateAccount:input_type -> budget.v1.CreateAccountRequest
-	5,  // 5: budget.v1.AdminService.UpdateAccount:input_type -> budget.v1.UpdateAccountRequest
-	6,  // 6: budget.v1.AdminService.GetAccount:input_type -> budget.v1.GetAccountRequest
-	7,  // 7: budget.v1.AdminService.ListAccounts:input_type -> budget.v1.ListAccountsRequest
-	8,  // 8: budget.v1.AdminService.RemoveAccount:input_type -> budget.v1.RemoveAccountRequest
-	9,  // 9: budget.v1.AdminService.CreateKey:input_type -> budget.v1.CreateKeyRequest
-	10, // 10: budget.v1.AdminService.ListKeys:input_type -> budget.v1.ListKeysRequest
-	11, // 11: budget.v1.AdminService.RevokeKey:input_type -> budget.v1.RevokeKeyRequest
-	12, // 12: budget.v1.AdminService.RotateSigningKey:input_type -> budget.v1.RotateSigningKeyRequest
-	13, // 13: budget.v1.AdminService.AddGrant:input_type -> budget.v1.AddGrantRequest
-	14, // 14: budget.v1.AdminService.RemoveGrant:input_type -> budget.v1.RemoveGrantRequest
-	15, // 15: budget.v1.AdminService.ListGrants:input_type -> budget.v1.ListGrantsRequest
-	16, // 16: budget.v1.AdminService.Adjust:input_type -> budget.v1.AdjustRequest
-	17, // 17: budget.v1.AdminService.ListAdjustments:input_type -> budget.v1.ListAdjustmentsRequest
-	18, // 18: budget.v1.AdminService.ListReservations:input_type -> budget.v1.ListReservationsRequest
-	19, // 19: budget.v1.AdminService.ReleaseReservation:input_type -> budget.v1.ReleaseReservationRequest
-	20, // 20: budget.v1.AdminService.Audit:input_type -> budget.v1.AuditRequest
-	21, // 21: budget.v1.AdminService.ListPrices:input_type -> budget.v1.ListPricesRequest
-	22, // 22: budget.v1.AdminService.CorrectPrices:input_type -> budget.v1.CorrectPricesRequest
-	23, // 23: budget.v1.AdminService.ListAlerts:input_type -> budget.v1.ListAlertsRequest
-	24, // 24: budget.v1.AdminService.ApplyPolicy:output_type -> budget.v1.ApplyPolicyResponse
-	25, // 25: budget.v1.AdminService.SwitchLimits:output_type -> budget.v1.SwitchLimitsResponse
-	26, // 26: budget.v1.AdminService.GetPolicy:output_type -> budget.v1.GetPolicyResponse
-	27, // 27: budget.v1.AdminService.ListPolicyChanges:output_type -> budget.v1.ListPolicyChangesResponse
-	28, // 28: budget.v1.AdminService.CreateAccount:output_type -> budget.v1.CreateAccountResponse
-	29, // 29: budget.v1.AdminService.UpdateAccount:output_type -> budget.v1.UpdateAccountResponse
-	30, // 30: budget.v1.AdminService.GetAccount:output_type -> budget.v1.GetAccountResponse
-	31, // 31: budget.v1.AdminService.ListAccounts:output_type -> budget.v1.ListAccountsResponse
-	32, // 32: budget.v1.AdminService.RemoveAccount:output_type -> budget.v1.RemoveAccountResponse
-	33, // 33: budget.v1.AdminService.CreateKey:output_type -> budget.v1.CreateKeyResponse
-	34, // 34: budget.v1.AdminService.ListKeys:output_type -> budget.v1.ListKeysResponse
-	35, // 35: budget.v1.AdminService.RevokeKey:output_type -> budget.v1.RevokeKeyResponse
-	36, // 36: budget.v1.AdminService.RotateSigningKey:output_type -> budget.v1.RotateSigningKeyResponse
-	37, // 37: budget.v1.AdminService.AddGrant:output_type -> budget.v1.AddGrantResponse
-	38, // 38: budget.v1.AdminService.RemoveGrant:output_type -> budget.v1.RemoveGrantResponse
-	39, // 39: budget.v1.AdminService.ListGrants:output_type -> budget.v1.ListGrantsResponse
-	40, // 40: budget.v1.AdminService.Adjust:output_type -> budget.v1.AdjustResponse
-	41, // 41: budget.v1.AdminService.ListAdjustments:output_type -> budget.v1.ListAdjustmentsResponse
-	42, // 42: budget.v1.AdminService.ListReservations:output_type -> budget.v1.ListReservationsResponse
-	43, // 43: budget.v1.AdminService.ReleaseReservation:output_type -> budget.v1.ReleaseReservationResponse
-	44, // 44: budget.v1.AdminService.Audit:output_type -> budget.v1.AuditResponse
-	45, // 45: budget.v1.AdminService.ListPrices:output_type -> budget.v1.ListPricesResponse
-	46, // 46: budget.v1.AdminService.CorrectPrices:output_type -> budget.v1.CorrectPricesResponse
-	47, // 47: budget.v1.AdminService.ListAlerts:output_type -> budget.v1.ListAlertsResponse
-	24, // [24:48] is the sub-list for method output_type
-	0,  // [0:24] is the sub-list for method input_type
+	2,  // 2: budget.v1.AdminService.UnpinLimits:input_type -> budget.v1.UnpinLimitsRequest
+	3,  // 3: budget.v1.AdminService.ListPins:input_type -> budget.v1.ListPinsRequest
+	4,  // 4: budget.v1.AdminService.GetPolicy:input_type -> budget.v1.GetPolicyRequest
+	5,  // 5: budget.v1.AdminService.ListPolicyChanges:input_type -> budget.v1.ListPolicyChangesRequest
+	6,  // 6: budget.v1.AdminService.CreateAccount:input_type -> budget.v1.CreateAccountRequest
+	7,  // 7: budget.v1.AdminService.UpdateAccount:input_type -> budget.v1.UpdateAccountRequest
+	8,  // 8: budget.v1.AdminService.GetAccount:input_type -> budget.v1.GetAccountRequest
+	9,  // 9: budget.v1.AdminService.ListAccounts:input_type -> budget.v1.ListAccountsRequest
+	10, // 10: budget.v1.AdminService.RemoveAccount:input_type -> budget.v1.RemoveAccountRequest
+	11, // 11: budget.v1.AdminService.CreateKey:input_type -> budget.v1.CreateKeyRequest
+	12, // 12: budget.v1.AdminService.ListKeys:input_type -> budget.v1.ListKeysRequest
+	13, // 13: budget.v1.AdminService.RevokeKey:input_type -> budget.v1.RevokeKeyRequest
+	14, // 14: budget.v1.AdminService.RotateSigningKey:input_type -> budget.v1.RotateSigningKeyRequest
+	15, // 15: budget.v1.AdminService.AddGrant:input_type -> budget.v1.AddGrantRequest
+	16, // 16: budget.v1.AdminService.RemoveGrant:input_type -> budget.v1.RemoveGrantRequest
+	17, // 17: budget.v1.AdminService.ListGrants:input_type -> budget.v1.ListGrantsRequest
+	18, // 18: budget.v1.AdminService.Adjust:input_type -> budget.v1.AdjustRequest
+	19, // 19: budget.v1.AdminService.ListAdjustments:input_type -> budget.v1.ListAdjustmentsRequest
+	20, // 20: budget.v1.AdminService.ListReservations:input_type -> budget.v1.ListReservationsRequest
+	21, // 21: budget.v1.AdminService.ReleaseReservation:input_type -> budget.v1.ReleaseReservationRequest
+	22, // 22: budget.v1.AdminService.Audit:input_type -> budget.v1.AuditRequest
+	23, // 23: budget.v1.AdminService.ListPrices:input_type -> budget.v1.ListPricesRequest
+	24, // 24: budget.v1.AdminService.CorrectPrices:input_type -> budget.v1.CorrectPricesRequest
+	25, // 25: budget.v1.AdminService.ListAlerts:input_type -> budget.v1.ListAlertsRequest
+	26, // 26: budget.v1.AdminService.ApplyPolicy:output_type -> budget.v1.ApplyPolicyResponse
+	27, // 27: budget.v1.AdminService.SwitchLimits:output_type -> budget.v1.SwitchLimitsResponse
+	28, // 28: budget.v1.AdminService.UnpinLimits:output_type -> budget.v1.UnpinLimitsResponse
+	29, // 29: budget.v1.AdminService.ListPins:output_type -> budget.v1.ListPinsResponse
+	30, // 30: budget.v1.AdminService.GetPolicy:output_type -> budget.v1.GetPolicyResponse
+	31, // 31: budget.v1.AdminService.ListPolicyChanges:output_type -> budget.v1.ListPolicyChangesResponse
+	32, // 32: budget.v1.AdminService.CreateAccount:output_type -> budget.v1.CreateAccountResponse
+	33, // 33: budget.v1.AdminService.UpdateAccount:output_type -> budget.v1.UpdateAccountResponse
+	34, // 34: budget.v1.AdminService.GetAccount:output_type -> budget.v1.GetAccountResponse
+	35, // 35: budget.v1.AdminService.ListAccounts:output_type -> budget.v1.ListAccountsResponse
+	36, // 36: budget.v1.AdminService.RemoveAccount:output_type -> budget.v1.RemoveAccountResponse
+	37, // 37: budget.v1.AdminService.CreateKey:output_type -> budget.v1.CreateKeyResponse
+	38, // 38: budget.v1.AdminService.ListKeys:output_type -> budget.v1.ListKeysResponse
+	39, // 39: budget.v1.AdminService.RevokeKey:output_type -> budget.v1.RevokeKeyResponse
+	40, // 40: budget.v1.AdminService.RotateSigningKey:output_type -> budget.v1.RotateSigningKeyResponse
+	41, // 41: budget.v1.AdminService.AddGrant:output_type -> budget.v1.AddGrantResponse
+	42, // 42: budget.v1.AdminService.RemoveGrant:output_type -> budget.v1.RemoveGrantResponse
+	43, // 43: budget.v1.AdminService.ListGrants:output_type -> budget.v1.ListGrantsResponse
+	44, // 44: budget.v1.AdminService.Adjust:output_type -> budget.v1.AdjustResponse
+	45, // 45: budget.v1.AdminService.ListAdjustments:output_type -> budget.v1.ListAdjustmentsResponse
+	46, // 46: budget.v1.AdminService.ListReservations:output_type -> budget.v1.ListReservationsResponse
+	47, // 47: budget.v1.AdminService.ReleaseReservation:output_type -> budget.v1.ReleaseReservationResponse
+	48, // 48: budget.v1.AdminService.Audit:output_type -> budget.v1.AuditResponse
+	49, // 49: budget.v1.AdminService.ListPrices:output_type -> budget.v1.ListPricesResponse
+	50, // 50: budget.v1.AdminService.CorrectPrices:output_type -> budget.v1.CorrectPricesResponse
+	51, // 51: budget.v1.AdminService.ListAlerts:output_type -> budget.v1.ListAlertsResponse
+	26, // [26:52] is the sub-list for method output_type
+	0,  // [0:26] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

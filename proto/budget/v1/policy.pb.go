@@ -9,6 +9,7 @@ package budgetv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -164,7 +165,8 @@ type ApplyPolicyResponse struct {
 	// The change. Nothing changed: its two versions are the same.
 	Change *PolicyChange `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
 	// For people: limits that the change enforces and that were not in shadow
-	// before. At most 21.
+	// before, and limits whose stated modes do not count yet because they are pinned
+	// (SwitchLimitsRequest.pin). At most 42.
 	Warnings      []string `protobuf:"bytes,10,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -227,14 +229,30 @@ type SwitchLimitsRequest struct {
 	// Only that of this pool. Empty: see plan and account.
 	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Only the overrides of this account. Empty: with plan and pool empty too,
-	// wherever limits are.
+	// wherever limits are. With pin also the limits of the account's plan, for this
+	// account.
 	Account string `protobuf:"bytes,5,opt,name=account,proto3" json:"account,omitempty"`
 	// What they get.
 	Mode LimitMode `protobuf:"varint,6,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
 	// Only say what would change. False: change it.
 	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// As ApplyPolicyRequest.if_version. Absent: any version.
-	IfVersion     *int64 `protobuf:"varint,8,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"`
+	IfVersion *int64 `protobuf:"varint,8,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"`
+	// Pin the limits at the mode: above the policy, which stays as it is, so that a
+	// policy that is applied later does not undo it. UnpinLimits takes the pin away.
+	// Of several pins one that names the limit comes before one of all, and then one
+	// of an account before one of a plan or pool, before one without a place. A plan
+	// means all limits that its accounts meet, pools left out. There must be such a
+	// limit, unless all is set without a place, which covers what is applied later.
+	// False: the policy itself is changed, and a policy that is applied later states
+	// the mode anew.
+	Pin bool `protobuf:"varint,9,opt,name=pin,proto3" json:"pin,omitempty"`
+	// Why, for people, in the list of pins and the history: at most 500 bytes in one
+	// line. Empty: no reason is kept. Only with pin.
+	Reason string `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How long the pin lasts, 1 minute to 30 days; then it ends on every broker by its
+	// clock. Absent: until UnpinLimits. Only with pin.
+	PinFor        *durationpb.Duration `protobuf:"bytes,11,opt,name=pin_for,json=pinFor,proto3" json:"pin_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,11 +343,32 @@ func (x *SwitchLimitsRequest) GetIfVersion() int64 {
 	return 0
 }
 
+func (x *SwitchLimitsRequest) GetPin() bool {
+	if x != nil {
+		return x.Pin
+	}
+	return false
+}
+
+func (x *SwitchLimitsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SwitchLimitsRequest) GetPinFor() *durationpb.Duration {
+	if x != nil {
+		return x.PinFor
+	}
+	return nil
+}
+
 // SwitchLimitsResponse says what changed, or would change.
 type SwitchLimitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The change, which the history has: the objects that have the limits. Nothing
-	// changed: its two versions are the same.
+	// The change, which the history has: the objects that have the limits, or the
+	// pin. Nothing changed: its two versions are the same.
 	Change *PolicyChange `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
 	// As ApplyPolicyResponse.warnings.
 	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -381,6 +420,382 @@ func (x *SwitchLimitsResponse) GetWarnings() []string {
 	return nil
 }
 
+// UnpinLimitsRequest names pins to take away.
+type UnpinLimitsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The limit that they name. Empty: all is set.
+	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Every pin is meant, also those of all limits. False: those of the name.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Only those of this plan. Empty: see pool and account.
+	Plan string `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Only those of this pool. Empty: see plan and account.
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Only those of this account. Empty: with plan and pool empty too, whatever place
+	// they have.
+	Account string `protobuf:"bytes,5,opt,name=account,proto3" json:"account,omitempty"`
+	// Only say what would change. False: change it.
+	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// As ApplyPolicyRequest.if_version. Absent: any version.
+	IfVersion     *int64 `protobuf:"varint,7,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinLimitsRequest) Reset() {
+	*x = UnpinLimitsRequest{}
+	mi := &file_budget_v1_policy_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinLimitsRequest) ProtoMessage() {}
+
+func (x *UnpinLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinLimitsRequest.ProtoReflect.Descriptor instead.
+func (*UnpinLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UnpinLimitsRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *UnpinLimitsRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *UnpinLimitsRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *UnpinLimitsRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *UnpinLimitsRequest) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *UnpinLimitsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *UnpinLimitsRequest) GetIfVersion() int64 {
+	if x != nil && x.IfVersion != nil {
+		return *x.IfVersion
+	}
+	return 0
+}
+
+// UnpinLimitsResponse says what changed, or would change.
+type UnpinLimitsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The change, which the history has: the pins. Nothing changed: its two versions
+	// are the same.
+	Change *PolicyChange `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	// As ApplyPolicyResponse.warnings.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinLimitsResponse) Reset() {
+	*x = UnpinLimitsResponse{}
+	mi := &file_budget_v1_policy_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinLimitsResponse) ProtoMessage() {}
+
+func (x *UnpinLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinLimitsResponse.ProtoReflect.Descriptor instead.
+func (*UnpinLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UnpinLimitsResponse) GetChange() *PolicyChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *UnpinLimitsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// ListPinsRequest asks for the pins in force.
+type ListPinsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPinsRequest) Reset() {
+	*x = ListPinsRequest{}
+	mi := &file_budget_v1_policy_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPinsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPinsRequest) ProtoMessage() {}
+
+func (x *ListPinsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPinsRequest.ProtoReflect.Descriptor instead.
+func (*ListPinsRequest) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{6}
+}
+
+// ListPinsResponse has the pins in force.
+type ListPinsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By what they hold, at most 1000.
+	Pins []*LimitPin `protobuf:"bytes,1,rep,name=pins,proto3" json:"pins,omitempty"`
+	// The version of the policy.
+	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPinsResponse) Reset() {
+	*x = ListPinsResponse{}
+	mi := &file_budget_v1_policy_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPinsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPinsResponse) ProtoMessage() {}
+
+func (x *ListPinsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPinsResponse.ProtoReflect.Descriptor instead.
+func (*ListPinsResponse) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListPinsResponse) GetPins() []*LimitPin {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+func (x *ListPinsResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// LimitPin holds limits at a mode, whatever the policy states.
+type LimitPin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the limit. Empty: every limit.
+	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Of the accounts of this plan. Empty: see pool and account.
+	Plan string `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	// In this pool. Empty: see plan and account.
+	Pool string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Of this account. Empty: with plan and pool empty too, everywhere.
+	Account string `protobuf:"bytes,4,opt,name=account,proto3" json:"account,omitempty"`
+	// What the limits are held at.
+	Mode LimitMode `protobuf:"varint,5,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
+	// Who pinned them, as PolicyChange.changed_by.
+	PinnedBy string `protobuf:"bytes,6,opt,name=pinned_by,json=pinnedBy,proto3" json:"pinned_by,omitempty"`
+	// Why. Empty: nobody said.
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
+	// When the pin ends by itself. Absent: when UnpinLimits takes it away.
+	Until *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`
+	// Whether the policy has no such limit now. The pin counts again once it has.
+	Idle          bool `protobuf:"varint,10,opt,name=idle,proto3" json:"idle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitPin) Reset() {
+	*x = LimitPin{}
+	mi := &file_budget_v1_policy_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitPin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitPin) ProtoMessage() {}
+
+func (x *LimitPin) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_policy_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitPin.ProtoReflect.Descriptor instead.
+func (*LimitPin) Descriptor() ([]byte, []int) {
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LimitPin) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *LimitPin) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *LimitPin) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *LimitPin) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *LimitPin) GetMode() LimitMode {
+	if x != nil {
+		return x.Mode
+	}
+	return LimitMode_LIMIT_MODE_UNSPECIFIED
+}
+
+func (x *LimitPin) GetPinnedBy() string {
+	if x != nil {
+		return x.PinnedBy
+	}
+	return ""
+}
+
+func (x *LimitPin) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LimitPin) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *LimitPin) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *LimitPin) GetIdle() bool {
+	if x != nil {
+		return x.Idle
+	}
+	return false
+}
+
 // PolicyChange is one change of the policy.
 type PolicyChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -403,7 +818,7 @@ type PolicyChange struct {
 
 func (x *PolicyChange) Reset() {
 	*x = PolicyChange{}
-	mi := &file_budget_v1_policy_proto_msgTypes[4]
+	mi := &file_budget_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +830,7 @@ func (x *PolicyChange) String() string {
 func (*PolicyChange) ProtoMessage() {}
 
 func (x *PolicyChange) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[4]
+	mi := &file_budget_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +843,7 @@ func (x *PolicyChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChange.ProtoReflect.Descriptor instead.
 func (*PolicyChange) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PolicyChange) GetFromVersion() int64 {
@@ -476,7 +891,7 @@ func (x *PolicyChange) GetMoreObjects() int64 {
 // PolicyObjectChange is what a change does to one object.
 type PolicyObjectChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the object is: "plan", "pool", "account" or "price".
+	// What the object is: "plan", "pool", "account", "price" or "pin".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The object's name.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -491,7 +906,7 @@ type PolicyObjectChange struct {
 
 func (x *PolicyObjectChange) Reset() {
 	*x = PolicyObjectChange{}
-	mi := &file_budget_v1_policy_proto_msgTypes[5]
+	mi := &file_budget_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +918,7 @@ func (x *PolicyObjectChange) String() string {
 func (*PolicyObjectChange) ProtoMessage() {}
 
 func (x *PolicyObjectChange) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[5]
+	mi := &file_budget_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +931,7 @@ func (x *PolicyObjectChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyObjectChange.ProtoReflect.Descriptor instead.
 func (*PolicyObjectChange) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{5}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PolicyObjectChange) GetKind() string {
@@ -562,7 +977,7 @@ type PolicyFieldChange struct {
 
 func (x *PolicyFieldChange) Reset() {
 	*x = PolicyFieldChange{}
-	mi := &file_budget_v1_policy_proto_msgTypes[6]
+	mi := &file_budget_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +989,7 @@ func (x *PolicyFieldChange) String() string {
 func (*PolicyFieldChange) ProtoMessage() {}
 
 func (x *PolicyFieldChange) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[6]
+	mi := &file_budget_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +1002,7 @@ func (x *PolicyFieldChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyFieldChange.ProtoReflect.Descriptor instead.
 func (*PolicyFieldChange) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{6}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PolicyFieldChange) GetPath() string {
@@ -622,7 +1037,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_budget_v1_policy_proto_msgTypes[7]
+	mi := &file_budget_v1_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +1049,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[7]
+	mi := &file_budget_v1_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +1062,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetPolicyRequest) GetOmitAccounts() bool {
@@ -665,14 +1080,17 @@ type GetPolicyResponse struct {
 	// omit_accounts is set.
 	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Its version.
-	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// What holds limits at other modes than the policy states, as ListPins has it:
+	// policy has the modes beneath, so that applying it again makes no pin permanent.
+	Pins          []*LimitPin `protobuf:"bytes,3,rep,name=pins,proto3" json:"pins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_budget_v1_policy_proto_msgTypes[8]
+	mi := &file_budget_v1_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +1102,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[8]
+	mi := &file_budget_v1_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +1115,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetPolicyResponse) GetPolicy() string {
@@ -714,6 +1132,13 @@ func (x *GetPolicyResponse) GetVersion() int64 {
 	return 0
 }
 
+func (x *GetPolicyResponse) GetPins() []*LimitPin {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
 // ListPolicyChangesRequest asks for the history of the policy.
 type ListPolicyChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -727,7 +1152,7 @@ type ListPolicyChangesRequest struct {
 
 func (x *ListPolicyChangesRequest) Reset() {
 	*x = ListPolicyChangesRequest{}
-	mi := &file_budget_v1_policy_proto_msgTypes[9]
+	mi := &file_budget_v1_policy_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +1164,7 @@ func (x *ListPolicyChangesRequest) String() string {
 func (*ListPolicyChangesRequest) ProtoMessage() {}
 
 func (x *ListPolicyChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[9]
+	mi := &file_budget_v1_policy_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +1177,7 @@ func (x *ListPolicyChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListPolicyChangesRequest) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{9}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListPolicyChangesRequest) GetPageSize() int32 {
@@ -782,7 +1207,7 @@ type ListPolicyChangesResponse struct {
 
 func (x *ListPolicyChangesResponse) Reset() {
 	*x = ListPolicyChangesResponse{}
-	mi := &file_budget_v1_policy_proto_msgTypes[10]
+	mi := &file_budget_v1_policy_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +1219,7 @@ func (x *ListPolicyChangesResponse) String() string {
 func (*ListPolicyChangesResponse) ProtoMessage() {}
 
 func (x *ListPolicyChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_policy_proto_msgTypes[10]
+	mi := &file_budget_v1_policy_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +1232,7 @@ func (x *ListPolicyChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListPolicyChangesResponse) Descriptor() ([]byte, []int) {
-	return file_budget_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_budget_v1_policy_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListPolicyChangesResponse) GetChanges() []*PolicyChange {
@@ -828,7 +1253,7 @@ var File_budget_v1_policy_proto protoreflect.FileDescriptor
 
 const file_budget_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16budget/v1/policy.proto\x12\tbudget.v1\x1a\x15budget/v1/quota.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
+	"\x16budget/v1/policy.proto\x12\tbudget.v1\x1a\x15budget/v1/quota.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
 	"\x12ApplyPolicyRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x14\n" +
@@ -839,7 +1264,7 @@ const file_budget_v1_policy_proto_rawDesc = "" +
 	"\x13ApplyPolicyResponse\x12/\n" +
 	"\x06change\x18\x01 \x01(\v2\x17.budget.v1.PolicyChangeR\x06change\x12\x1a\n" +
 	"\bwarnings\x18\n" +
-	" \x03(\tR\bwarnings\"\xf5\x01\n" +
+	" \x03(\tR\bwarnings\"\xd3\x02\n" +
 	"\x13SwitchLimitsRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
 	"\x03all\x18\x02 \x01(\bR\x03all\x12\x12\n" +
@@ -849,11 +1274,44 @@ const file_budget_v1_policy_proto_rawDesc = "" +
 	"\x04mode\x18\x06 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\x12\x17\n" +
 	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\"\n" +
 	"\n" +
-	"if_version\x18\b \x01(\x03H\x00R\tifVersion\x88\x01\x01B\r\n" +
+	"if_version\x18\b \x01(\x03H\x00R\tifVersion\x88\x01\x01\x12\x10\n" +
+	"\x03pin\x18\t \x01(\bR\x03pin\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x122\n" +
+	"\apin_for\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06pinForB\r\n" +
 	"\v_if_version\"c\n" +
 	"\x14SwitchLimitsResponse\x12/\n" +
 	"\x06change\x18\x01 \x01(\v2\x17.budget.v1.PolicyChangeR\x06change\x12\x1a\n" +
-	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x81\x02\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\xca\x01\n" +
+	"\x12UnpinLimitsRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x12\n" +
+	"\x04plan\x18\x03 \x01(\tR\x04plan\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaccount\x18\x05 \x01(\tR\aaccount\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\"\n" +
+	"\n" +
+	"if_version\x18\a \x01(\x03H\x00R\tifVersion\x88\x01\x01B\r\n" +
+	"\v_if_version\"b\n" +
+	"\x13UnpinLimitsResponse\x12/\n" +
+	"\x06change\x18\x01 \x01(\v2\x17.budget.v1.PolicyChangeR\x06change\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x11\n" +
+	"\x0fListPinsRequest\"U\n" +
+	"\x10ListPinsResponse\x12'\n" +
+	"\x04pins\x18\x01 \x03(\v2\x13.budget.v1.LimitPinR\x04pins\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xb9\x02\n" +
+	"\bLimitPin\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
+	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaccount\x18\x04 \x01(\tR\aaccount\x12(\n" +
+	"\x04mode\x18\x05 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\x12\x1b\n" +
+	"\tpinned_by\x18\x06 \x01(\tR\bpinnedBy\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x120\n" +
+	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x12\n" +
+	"\x04idle\x18\n" +
+	" \x01(\bR\x04idle\"\x81\x02\n" +
 	"\fPolicyChange\x12!\n" +
 	"\ffrom_version\x18\x01 \x01(\x03R\vfromVersion\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x129\n" +
@@ -873,10 +1331,11 @@ const file_budget_v1_policy_proto_rawDesc = "" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\"7\n" +
 	"\x10GetPolicyRequest\x12#\n" +
-	"\romit_accounts\x18\x01 \x01(\bR\fomitAccounts\"E\n" +
+	"\romit_accounts\x18\x01 \x01(\bR\fomitAccounts\"n\n" +
 	"\x11GetPolicyResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"V\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12'\n" +
+	"\x04pins\x18\x03 \x03(\v2\x13.budget.v1.LimitPinR\x04pins\"V\n" +
 	"\x18ListPolicyChangesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -904,37 +1363,50 @@ func file_budget_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_budget_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_budget_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_budget_v1_policy_proto_goTypes = []any{
 	(PolicyAction)(0),                 // 0: budget.v1.PolicyAction
 	(*ApplyPolicyRequest)(nil),        // 1: budget.v1.ApplyPolicyRequest
 	(*ApplyPolicyResponse)(nil),       // 2: budget.v1.ApplyPolicyResponse
 	(*SwitchLimitsRequest)(nil),       // 3: budget.v1.SwitchLimitsRequest
 	(*SwitchLimitsResponse)(nil),      // 4: budget.v1.SwitchLimitsResponse
-	(*PolicyChange)(nil),              // 5: budget.v1.PolicyChange
-	(*PolicyObjectChange)(nil),        // 6: budget.v1.PolicyObjectChange
-	(*PolicyFieldChange)(nil),         // 7: budget.v1.PolicyFieldChange
-	(*GetPolicyRequest)(nil),          // 8: budget.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),         // 9: budget.v1.GetPolicyResponse
-	(*ListPolicyChangesRequest)(nil),  // 10: budget.v1.ListPolicyChangesRequest
-	(*ListPolicyChangesResponse)(nil), // 11: budget.v1.ListPolicyChangesResponse
-	(LimitMode)(0),                    // 12: budget.v1.LimitMode
-	(*timestamppb.Timestamp)(nil),     // 13: google.protobuf.Timestamp
+	(*UnpinLimitsRequest)(nil),        // 5: budget.v1.UnpinLimitsRequest
+	(*UnpinLimitsResponse)(nil),       // 6: budget.v1.UnpinLimitsResponse
+	(*ListPinsRequest)(nil),           // 7: budget.v1.ListPinsRequest
+	(*ListPinsResponse)(nil),          // 8: budget.v1.ListPinsResponse
+	(*LimitPin)(nil),                  // 9: budget.v1.LimitPin
+	(*PolicyChange)(nil),              // 10: budget.v1.PolicyChange
+	(*PolicyObjectChange)(nil),        // 11: budget.v1.PolicyObjectChange
+	(*PolicyFieldChange)(nil),         // 12: budget.v1.PolicyFieldChange
+	(*GetPolicyRequest)(nil),          // 13: budget.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),         // 14: budget.v1.GetPolicyResponse
+	(*ListPolicyChangesRequest)(nil),  // 15: budget.v1.ListPolicyChangesRequest
+	(*ListPolicyChangesResponse)(nil), // 16: budget.v1.ListPolicyChangesResponse
+	(LimitMode)(0),                    // 17: budget.v1.LimitMode
+	(*durationpb.Duration)(nil),       // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
 }
 var file_budget_v1_policy_proto_depIdxs = []int32{
-	5,  // 0: budget.v1.ApplyPolicyResponse.change:type_name -> budget.v1.PolicyChange
-	12, // 1: budget.v1.SwitchLimitsRequest.mode:type_name -> budget.v1.LimitMode
-	5,  // 2: budget.v1.SwitchLimitsResponse.change:type_name -> budget.v1.PolicyChange
-	13, // 3: budget.v1.PolicyChange.changed_at:type_name -> google.protobuf.Timestamp
-	6,  // 4: budget.v1.PolicyChange.objects:type_name -> budget.v1.PolicyObjectChange
-	0,  // 5: budget.v1.PolicyObjectChange.action:type_name -> budget.v1.PolicyAction
-	7,  // 6: budget.v1.PolicyObjectChange.fields:type_name -> budget.v1.PolicyFieldChange
-	5,  // 7: budget.v1.ListPolicyChangesResponse.changes:type_name -> budget.v1.PolicyChange
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	10, // 0: budget.v1.ApplyPolicyResponse.change:type_name -> budget.v1.PolicyChange
+	17, // 1: budget.v1.SwitchLimitsRequest.mode:type_name -> budget.v1.LimitMode
+	18, // 2: budget.v1.SwitchLimitsRequest.pin_for:type_name -> google.protobuf.Duration
+	10, // 3: budget.v1.SwitchLimitsResponse.change:type_name -> budget.v1.PolicyChange
+	10, // 4: budget.v1.UnpinLimitsResponse.change:type_name -> budget.v1.PolicyChange
+	9,  // 5: budget.v1.ListPinsResponse.pins:type_name -> budget.v1.LimitPin
+	17, // 6: budget.v1.LimitPin.mode:type_name -> budget.v1.LimitMode
+	19, // 7: budget.v1.LimitPin.since:type_name -> google.protobuf.Timestamp
+	19, // 8: budget.v1.LimitPin.until:type_name -> google.protobuf.Timestamp
+	19, // 9: budget.v1.PolicyChange.changed_at:type_name -> google.protobuf.Timestamp
+	11, // 10: budget.v1.PolicyChange.objects:type_name -> budget.v1.PolicyObjectChange
+	0,  // 11: budget.v1.PolicyObjectChange.action:type_name -> budget.v1.PolicyAction
+	12, // 12: budget.v1.PolicyObjectChange.fields:type_name -> budget.v1.PolicyFieldChange
+	9,  // 13: budget.v1.GetPolicyResponse.pins:type_name -> budget.v1.LimitPin
+	10, // 14: budget.v1.ListPolicyChangesResponse.changes:type_name -> budget.v1.PolicyChange
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_policy_proto_init() }
@@ -945,13 +1417,14 @@ func file_budget_v1_policy_proto_init() {
 	file_budget_v1_quota_proto_init()
 	file_budget_v1_policy_proto_msgTypes[0].OneofWrappers = []any{}
 	file_budget_v1_policy_proto_msgTypes[2].OneofWrappers = []any{}
+	file_budget_v1_policy_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_policy_proto_rawDesc), len(file_budget_v1_policy_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -443,7 +443,7 @@ type LimitStatus struct {
 	// Of a limit of a pool that its accounts share (fair), how it is shared now.
 	// Absent: it is not shared.
 	Fair *FairShare `protobuf:"bytes,21,opt,name=fair,proto3" json:"fair,omitempty"`
-	// Whether the limit refuses.
+	// Whether the limit refuses: what is in force.
 	Mode LimitMode `protobuf:"varint,25,opt,name=mode,proto3,enum=budget.v1.LimitMode" json:"mode,omitempty"`
 	// Whether calls that are refused take from the limit, as if they were admitted.
 	CountRefusals bool `protobuf:"varint,26,opt,name=count_refusals,json=countRefusals,proto3" json:"count_refusals,omitempty"`
@@ -451,7 +451,9 @@ type LimitStatus struct {
 	Ban *Ban `protobuf:"bytes,27,opt,name=ban,proto3" json:"ban,omitempty"`
 	// When the counter's ban ends. Absent: it is not banned. Of a limit in shadow: when
 	// it would end.
-	BannedUntil   *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=banned_until,json=bannedUntil,proto3" json:"banned_until,omitempty"`
+	BannedUntil *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=banned_until,json=bannedUntil,proto3" json:"banned_until,omitempty"`
+	// What holds the limit at its mode, whatever the policy states. Absent: nothing.
+	Pinned        *PinnedMode `protobuf:"bytes,34,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +663,77 @@ func (x *LimitStatus) GetBannedUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *LimitStatus) GetPinned() *PinnedMode {
+	if x != nil {
+		return x.Pinned
+	}
+	return nil
+}
+
+// PinnedMode says that an operator holds a limit at a mode above the policy.
+type PinnedMode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The mode that the policy states, and that counts once the limit is let go.
+	Stated LimitMode `protobuf:"varint,1,opt,name=stated,proto3,enum=budget.v1.LimitMode" json:"stated,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// When it ends by itself. Absent: when an operator lets the limit go.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinnedMode) Reset() {
+	*x = PinnedMode{}
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinnedMode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinnedMode) ProtoMessage() {}
+
+func (x *PinnedMode) ProtoReflect() protoreflect.Message {
+	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinnedMode.ProtoReflect.Descriptor instead.
+func (*PinnedMode) Descriptor() ([]byte, []int) {
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PinnedMode) GetStated() LimitMode {
+	if x != nil {
+		return x.Stated
+	}
+	return LimitMode_LIMIT_MODE_UNSPECIFIED
+}
+
+func (x *PinnedMode) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *PinnedMode) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // Ban shuts a counter of a limit for a while to whoever goes on asking it.
 type Ban struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -676,7 +749,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	mi := &file_budget_v1_quota_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +761,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[4]
+	mi := &file_budget_v1_quota_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +774,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{4}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Ban) GetRefusals() int32 {
@@ -741,7 +814,7 @@ type KeptShare struct {
 
 func (x *KeptShare) Reset() {
 	*x = KeptShare{}
-	mi := &file_budget_v1_quota_proto_msgTypes[5]
+	mi := &file_budget_v1_quota_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +826,7 @@ func (x *KeptShare) String() string {
 func (*KeptShare) ProtoMessage() {}
 
 func (x *KeptShare) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[5]
+	mi := &file_budget_v1_quota_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +839,7 @@ func (x *KeptShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptShare.ProtoReflect.Descriptor instead.
 func (*KeptShare) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{5}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *KeptShare) GetPriority() string {
@@ -804,7 +877,7 @@ type FairShare struct {
 
 func (x *FairShare) Reset() {
 	*x = FairShare{}
-	mi := &file_budget_v1_quota_proto_msgTypes[6]
+	mi := &file_budget_v1_quota_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +889,7 @@ func (x *FairShare) String() string {
 func (*FairShare) ProtoMessage() {}
 
 func (x *FairShare) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[6]
+	mi := &file_budget_v1_quota_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +902,7 @@ func (x *FairShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FairShare.ProtoReflect.Descriptor instead.
 func (*FairShare) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{6}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FairShare) GetAccounts() int32 {
@@ -859,7 +932,7 @@ type RaisedAlert struct {
 
 func (x *RaisedAlert) Reset() {
 	*x = RaisedAlert{}
-	mi := &file_budget_v1_quota_proto_msgTypes[7]
+	mi := &file_budget_v1_quota_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +944,7 @@ func (x *RaisedAlert) String() string {
 func (*RaisedAlert) ProtoMessage() {}
 
 func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
-	mi := &file_budget_v1_quota_proto_msgTypes[7]
+	mi := &file_budget_v1_quota_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +957,7 @@ func (x *RaisedAlert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedAlert.ProtoReflect.Descriptor instead.
 func (*RaisedAlert) Descriptor() ([]byte, []int) {
-	return file_budget_v1_quota_proto_rawDescGZIP(), []int{7}
+	return file_budget_v1_quota_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RaisedAlert) GetPercent() int32 {
@@ -926,7 +999,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xf2\x06\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xa1\a\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -953,7 +1026,13 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x04mode\x18\x19 \x01(\x0e2\x14.budget.v1.LimitModeR\x04mode\x12%\n" +
 	"\x0ecount_refusals\x18\x1a \x01(\bR\rcountRefusals\x12 \n" +
 	"\x03ban\x18\x1b \x01(\v2\x0e.budget.v1.BanR\x03ban\x12=\n" +
-	"\fbanned_until\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vbannedUntil\"U\n" +
+	"\fbanned_until\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vbannedUntil\x12-\n" +
+	"\x06pinned\x18\" \x01(\v2\x15.budget.v1.PinnedModeR\x06pinned\"\x9e\x01\n" +
+	"\n" +
+	"PinnedMode\x12,\n" +
+	"\x06stated\x18\x01 \x01(\x0e2\x14.budget.v1.LimitModeR\x06stated\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"U\n" +
 	"\x03Ban\x12\x1a\n" +
 	"\brefusals\x18\x01 \x01(\x05R\brefusals\x12\x1b\n" +
 	"\twithin_ms\x18\x02 \x01(\x03R\bwithinMs\x12\x15\n" +
@@ -998,7 +1077,7 @@ func file_budget_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_budget_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_budget_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_budget_v1_quota_proto_goTypes = []any{
 	(LimitMode)(0),                // 0: budget.v1.LimitMode
 	(LimitKind)(0),                // 1: budget.v1.LimitKind
@@ -1006,37 +1085,42 @@ var file_budget_v1_quota_proto_goTypes = []any{
 	(*GetQuotaResponse)(nil),      // 3: budget.v1.GetQuotaResponse
 	(*CalendarPeriod)(nil),        // 4: budget.v1.CalendarPeriod
 	(*LimitStatus)(nil),           // 5: budget.v1.LimitStatus
-	(*Ban)(nil),                   // 6: budget.v1.Ban
-	(*KeptShare)(nil),             // 7: budget.v1.KeptShare
-	(*FairShare)(nil),             // 8: budget.v1.FairShare
-	(*RaisedAlert)(nil),           // 9: budget.v1.RaisedAlert
-	nil,                           // 10: budget.v1.GetQuotaRequest.LabelsEntry
-	nil,                           // 11: budget.v1.GetQuotaResponse.TotalsEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*PinnedMode)(nil),            // 6: budget.v1.PinnedMode
+	(*Ban)(nil),                   // 7: budget.v1.Ban
+	(*KeptShare)(nil),             // 8: budget.v1.KeptShare
+	(*FairShare)(nil),             // 9: budget.v1.FairShare
+	(*RaisedAlert)(nil),           // 10: budget.v1.RaisedAlert
+	nil,                           // 11: budget.v1.GetQuotaRequest.LabelsEntry
+	nil,                           // 12: budget.v1.GetQuotaResponse.TotalsEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
-	10, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
+	11, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
 	5,  // 1: budget.v1.GetQuotaResponse.limits:type_name -> budget.v1.LimitStatus
-	11, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
+	12, // 2: budget.v1.GetQuotaResponse.totals:type_name -> budget.v1.GetQuotaResponse.TotalsEntry
 	4,  // 3: budget.v1.GetQuotaResponse.totals_period:type_name -> budget.v1.CalendarPeriod
-	12, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
-	12, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
+	13, // 4: budget.v1.CalendarPeriod.start:type_name -> google.protobuf.Timestamp
+	13, // 5: budget.v1.CalendarPeriod.end:type_name -> google.protobuf.Timestamp
 	1,  // 6: budget.v1.LimitStatus.kind:type_name -> budget.v1.LimitKind
-	12, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
-	12, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
-	9,  // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
-	7,  // 10: budget.v1.LimitStatus.keep_for:type_name -> budget.v1.KeptShare
-	8,  // 11: budget.v1.LimitStatus.fair:type_name -> budget.v1.FairShare
+	13, // 7: budget.v1.LimitStatus.resets_at:type_name -> google.protobuf.Timestamp
+	13, // 8: budget.v1.LimitStatus.period_start:type_name -> google.protobuf.Timestamp
+	10, // 9: budget.v1.LimitStatus.alerts:type_name -> budget.v1.RaisedAlert
+	8,  // 10: budget.v1.LimitStatus.keep_for:type_name -> budget.v1.KeptShare
+	9,  // 11: budget.v1.LimitStatus.fair:type_name -> budget.v1.FairShare
 	0,  // 12: budget.v1.LimitStatus.mode:type_name -> budget.v1.LimitMode
-	6,  // 13: budget.v1.LimitStatus.ban:type_name -> budget.v1.Ban
-	12, // 14: budget.v1.LimitStatus.banned_until:type_name -> google.protobuf.Timestamp
-	12, // 15: budget.v1.FairShare.ahead_until:type_name -> google.protobuf.Timestamp
-	12, // 16: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	7,  // 13: budget.v1.LimitStatus.ban:type_name -> budget.v1.Ban
+	13, // 14: budget.v1.LimitStatus.banned_until:type_name -> google.protobuf.Timestamp
+	6,  // 15: budget.v1.LimitStatus.pinned:type_name -> budget.v1.PinnedMode
+	0,  // 16: budget.v1.PinnedMode.stated:type_name -> budget.v1.LimitMode
+	13, // 17: budget.v1.PinnedMode.since:type_name -> google.protobuf.Timestamp
+	13, // 18: budget.v1.PinnedMode.until:type_name -> google.protobuf.Timestamp
+	13, // 19: budget.v1.FairShare.ahead_until:type_name -> google.protobuf.Timestamp
+	13, // 20: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }
@@ -1050,7 +1134,7 @@ func file_budget_v1_quota_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_budget_v1_quota_proto_rawDesc), len(file_budget_v1_quota_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

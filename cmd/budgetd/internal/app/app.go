@@ -423,7 +423,7 @@ func (a *App) serve(parts rpc.Parts) error {
 	}
 	ops.HandleGRPC(mux, a.readiness, names...)
 	astray(mux)
-	pages := ops.Pages{Gatherer: a.registry, Pprof: a.config.Pprof, Details: true}
+	pages := ops.Pages{Gatherer: a.registry, Pprof: a.config.Pprof, Details: true, Notes: func() []string { return pinNotes(parts.Watcher.Current()) }}
 	switch {
 	case a.ops != nil:
 		opsMux := http.NewServeMux()

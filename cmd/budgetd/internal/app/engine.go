@@ -137,6 +137,9 @@ func (a *App) applyPolicyFile(ctx context.Context, stores *Stores, document *pol
 	case err != nil:
 		return &config.Error{Setting: "policy", Value: a.config.Policy, Problem: "can't be applied:\n" + err.Error()}
 	}
+	for _, warning := range change.Warnings {
+		a.log.Warn("the policy file: "+warning, "file", a.config.Policy)
+	}
 	if change.Changes() {
 		a.log.Info("the policy file was applied", "file", a.config.Policy, "version", change.Version)
 	}

@@ -3,6 +3,7 @@ package ops
 import (
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,9 @@ type Pages struct {
 	// Details tells in /readyz what is wrong, which may name hosts: for
 	// addresses that only operators reach.
 	Details bool
+	// Notes are lines that /readyz says while it is ready, with Details: what
+	// operators should not forget. nil: none.
+	Notes func() []string
 }
 
 // Bounds of one scrape.
@@ -32,6 +36,8 @@ func Handle(mux *http.ServeMux, readiness *Readiness, pages Pages) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		err := readiness.Ready(r.Context())
 		switch {
+		case err == nil && pages.Details && pages.Notes != nil:
+			answer(w, http.StatusOK, strings.Join(append([]string{"ready"}, pages.Notes()...), "\n"))
 		case err == nil:
 			answer(w, http.StatusOK, "ready")
 		case pages.Details:

@@ -100,7 +100,7 @@ func (a *admin) GetPolicy(ctx context.Context, request *connect.Request[budgetv1
 	if err != nil || len(text) > policyfile.MaxBytes {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the policy does not fit into a file of %d bytes; set omitAccounts, and list accounts with ListAccounts", policyfile.MaxBytes))
 	}
-	return connect.NewResponse(&budgetv1.GetPolicyResponse{Policy: string(text), Version: policy.Version}), nil
+	return connect.NewResponse(&budgetv1.GetPolicyResponse{Policy: string(text), Version: policy.Version, Pins: pinsOut(policy)}), nil
 }
 
 // ListPolicyChanges implements budgetv1connect.AdminServiceHandler.

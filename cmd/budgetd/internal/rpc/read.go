@@ -66,6 +66,7 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 		Remaining:   int64(limit.Level.Remaining),
 		ResetsAt:    timeOut(limit.Level.ResetsAt),
 		Mode:        modesOut[limit.Mode],
+		Pinned:      pinnedOut(limit.Stated, limit.Pin),
 	}
 	out.Kind = kindsOut[limit.Kind]
 	for _, k := range limit.KeepFor {

@@ -39,6 +39,11 @@ const (
 	// AdminServiceSwitchLimitsProcedure is the fully-qualified name of the AdminService's SwitchLimits
 	// RPC.
 	AdminServiceSwitchLimitsProcedure = "/budget.v1.AdminService/SwitchLimits"
+	// AdminServiceUnpinLimitsProcedure is the fully-qualified name of the AdminService's UnpinLimits
+	// RPC.
+	AdminServiceUnpinLimitsProcedure = "/budget.v1.AdminService/UnpinLimits"
+	// AdminServiceListPinsProcedure is the fully-qualified name of the AdminService's ListPins RPC.
+	AdminServiceListPinsProcedure = "/budget.v1.AdminService/ListPins"
 	// AdminServiceGetPolicyProcedure is the fully-qualified name of the AdminService's GetPolicy RPC.
 	AdminServiceGetPolicyProcedure = "/budget.v1.AdminService/GetPolicy"
 	// AdminServiceListPolicyChangesProcedure is the fully-qualified name of the AdminService's
@@ -102,8 +107,14 @@ type AdminServiceClient interface {
 	// or nothing.
 	ApplyPolicy(context.Context, *connect.Request[v1.ApplyPolicyRequest]) (*connect.Response[v1.ApplyPolicyResponse], error)
 	// SwitchLimits enforces limits, puts them into shadow or turns them off, as one
-	// change of the policy that brokers follow within seconds.
+	// change that brokers follow within seconds: of the policy, or with pin above it.
 	SwitchLimits(context.Context, *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error)
+	// UnpinLimits takes pins away, so that limits are at the modes again that the
+	// policy states, as one change that brokers follow within seconds.
+	UnpinLimits(context.Context, *connect.Request[v1.UnpinLimitsRequest]) (*connect.Response[v1.UnpinLimitsResponse], error)
+	// ListPins returns the pins in force: what SwitchLimits holds at a mode, whatever
+	// the policy states.
+	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
 	// GetPolicy returns the policy in force as YAML.
 	GetPolicy(context.Context, *connect.Request[v1.GetPolicyRequest]) (*connect.Response[v1.GetPolicyResponse], error)
 	// ListPolicyChanges returns who changed what of the policy, and when.
@@ -174,6 +185,19 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+AdminServiceSwitchLimitsProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("SwitchLimits")),
+			connect.WithClientOptions(opts...),
+		),
+		unpinLimits: connect.NewClient[v1.UnpinLimitsRequest, v1.UnpinLimitsResponse](
+			httpClient,
+			baseURL+AdminServiceUnpinLimitsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("UnpinLimits")),
+			connect.WithClientOptions(opts...),
+		),
+		listPins: connect.NewClient[v1.ListPinsRequest, v1.ListPinsResponse](
+			httpClient,
+			baseURL+AdminServiceListPinsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListPins")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		getPolicy: connect.NewClient[v1.GetPolicyRequest, v1.GetPolicyResponse](
@@ -325,6 +349,8 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 type adminServiceClient struct {
 	applyPolicy        *connect.Client[v1.ApplyPolicyRequest, v1.ApplyPolicyResponse]
 	switchLimits       *connect.Client[v1.SwitchLimitsRequest, v1.SwitchLimitsResponse]
+	unpinLimits        *connect.Client[v1.UnpinLimitsRequest, v1.UnpinLimitsResponse]
+	listPins           *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
 	getPolicy          *connect.Client[v1.GetPolicyRequest, v1.GetPolicyResponse]
 	listPolicyChanges  *connect.Client[v1.ListPolicyChangesRequest, v1.ListPolicyChangesResponse]
 	createAccount      *connect.Client[v1.CreateAccountRequest, v1.CreateAccountResponse]
@@ -357,6 +383,16 @@ func (c *adminServiceClient) ApplyPolicy(ctx context.Context, req *connect.Reque
 // SwitchLimits calls budget.v1.AdminService.SwitchLimits.
 func (c *adminServiceClient) SwitchLimits(ctx context.Context, req *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error) {
 	return c.switchLimits.CallUnary(ctx, req)
+}
+
+// UnpinLimits calls budget.v1.AdminService.UnpinLimits.
+func (c *adminServiceClient) UnpinLimits(ctx context.Context, req *connect.Request[v1.UnpinLimitsRequest]) (*connect.Response[v1.UnpinLimitsResponse], error) {
+	return c.unpinLimits.CallUnary(ctx, req)
+}
+
+// ListPins calls budget.v1.AdminService.ListPins.
+func (c *adminServiceClient) ListPins(ctx context.Context, req *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error) {
+	return c.listPins.CallUnary(ctx, req)
 }
 
 // GetPolicy calls budget.v1.AdminService.GetPolicy.
@@ -475,8 +511,14 @@ type AdminServiceHandler interface {
 	// or nothing.
 	ApplyPolicy(context.Context, *connect.Request[v1.ApplyPolicyRequest]) (*connect.Response[v1.ApplyPolicyResponse], error)
 	// SwitchLimits enforces limits, puts them into shadow or turns them off, as one
-	// change of the policy that brokers follow within seconds.
+	// change that brokers follow within seconds: of the policy, or with pin above it.
 	SwitchLimits(context.Context, *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error)
+	// UnpinLimits takes pins away, so that limits are at the modes again that the
+	// policy states, as one change that brokers follow within seconds.
+	UnpinLimits(context.Context, *connect.Request[v1.UnpinLimitsRequest]) (*connect.Response[v1.UnpinLimitsResponse], error)
+	// ListPins returns the pins in force: what SwitchLimits holds at a mode, whatever
+	// the policy states.
+	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
 	// GetPolicy returns the policy in force as YAML.
 	GetPolicy(context.Context, *connect.Request[v1.GetPolicyRequest]) (*connect.Response[v1.GetPolicyResponse], error)
 	// ListPolicyChanges returns who changed what of the policy, and when.
@@ -543,6 +585,19 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceSwitchLimitsProcedure,
 		svc.SwitchLimits,
 		connect.WithSchema(adminServiceMethods.ByName("SwitchLimits")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceUnpinLimitsHandler := connect.NewUnaryHandler(
+		AdminServiceUnpinLimitsProcedure,
+		svc.UnpinLimits,
+		connect.WithSchema(adminServiceMethods.ByName("UnpinLimits")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListPinsHandler := connect.NewUnaryHandler(
+		AdminServiceListPinsProcedure,
+		svc.ListPins,
+		connect.WithSchema(adminServiceMethods.ByName("ListPins")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceGetPolicyHandler := connect.NewUnaryHandler(
@@ -693,6 +748,10 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceApplyPolicyHandler.ServeHTTP(w, r)
 		case AdminServiceSwitchLimitsProcedure:
 			adminServiceSwitchLimitsHandler.ServeHTTP(w, r)
+		case AdminServiceUnpinLimitsProcedure:
+			adminServiceUnpinLimitsHandler.ServeHTTP(w, r)
+		case AdminServiceListPinsProcedure:
+			adminServiceListPinsHandler.ServeHTTP(w, r)
 		case AdminServiceGetPolicyProcedure:
 			adminServiceGetPolicyHandler.ServeHTTP(w, r)
 		case AdminServiceListPolicyChangesProcedure:
@@ -752,6 +811,14 @@ func (UnimplementedAdminServiceHandler) ApplyPolicy(context.Context, *connect.Re
 
 func (UnimplementedAdminServiceHandler) SwitchLimits(context.Context, *connect.Request[v1.SwitchLimitsRequest]) (*connect.Response[v1.SwitchLimitsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.AdminService.SwitchLimits is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) UnpinLimits(context.Context, *connect.Request[v1.UnpinLimitsRequest]) (*connect.Response[v1.UnpinLimitsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.AdminService.UnpinLimits is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("budget.v1.AdminService.ListPins is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetPolicy(context.Context, *connect.Request[v1.GetPolicyRequest]) (*connect.Response[v1.GetPolicyResponse], error) {
