@@ -2,6 +2,8 @@ package budget
 
 import (
 	"context"
+	"errors"
+	"maps"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 )
@@ -13,7 +15,8 @@ type Running struct {
 	*Reservation
 	client  *Client
 	request Request
-	stop    func()
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
 }
 
 // Begin reserves and renews the lease in the background, at a third of its
@@ -30,26 +33,66 @@ func (c *Client) Begin(ctx context.Context, request Request) (*Running, error) {
 
 func (c *Client) keep(ctx context.Context, reservation *Reservation, request Request) *Running {
 	request.LLM = nil // a whole body perhaps, and nobody needs it any more
-	running := &Running{Reservation: reservation, client: c, request: request, stop: func() {}}
+	running := &Running{Reservation: reservation, client: c, request: request}
+	running.ctx, running.cancel = context.WithCancelCause(ctx)
 	if reservation.ID != "" {
-		running.stop = c.renewInBackground(ctx, reservation.ID, request.lease())
+		reservation.keeper = c.keepAlive(ctx, reservation, request, running.cancel)
 	}
 	return running
 }
 
+// SetUsed says what the call used so far, in all, per meter: the renewals of its lease
+// tell it, and whether to go on is heard through [Request].OnVerdict and the end of the
+// call's context, whose cause is then a *[StoppedError]. It never blocks and may be
+// called as often as one likes. An amount below one that was told is ignored.
+//
+// Once it was called, the lease is renewed every 10 s at least, and a second after much
+// was used: a tenth of what remained. If the call ends without a usage, what was told
+// counts, and of other meters what was held. Of an envelope it is what was used outside
+// of its calls. At most 32 meters are told. A Reservation that [Client.Reserve] returned
+// is kept alive by nobody: there it does nothing.
+func (r *Reservation) SetUsed(amounts map[string]int64) {
+	if r.keeper != nil {
+		r.keeper.setUsed(amounts)
+	}
+}
+
+// Context is Begin's, which also ends when the call is to stop, with a *[StoppedError]
+// as its cause, and at End.
+func (r *Running) Context() context.Context { return r.ctx }
+
+// stopped is why the broker ended the call's context; nil: it did not.
+func (r *Running) stopped() *StoppedError {
+	var stopped *StoppedError
+	errors.As(context.Cause(r.ctx), &stopped)
+	return stopped
+}
+
+// told says whether the call said what it used so far.
+func (r *Running) told() bool { return r.keeper != nil && r.keeper.usedSoFar() != nil }
+
 // StopRenewing lets the lease run out. End still counts what the call used.
-func (r *Running) StopRenewing() { r.stop() }
+func (r *Running) StopRenewing() {
+	if r.keeper != nil {
+		r.keeper.stop()
+	}
+}
 
 // End stops renewing and refunds what the call used. The zero Usage says that
-// nobody knows: everything that was held counts as used. End does not depend on
+// nobody knows more than was told by [Reservation.SetUsed]: everything else that was
+// held counts as used. End does not depend on
 // ctx's end; it is repeated, up to [WithRefundTimeout], until the broker has it,
 // and else fails with a *[RefundError], which says whether it is kept and tried
 // again in the background. Call it once, or again with another usage when the
 // broker refused the first as invalid.
 func (r *Running) End(ctx context.Context, usage Usage) (*budgetv1.RefundResponse, error) {
-	r.stop()
+	r.StopRenewing()
+	r.cancel(nil)
 	if usage.isZero() {
 		usage = unknown(r.request)
+		if r.keeper != nil {
+			maps.Copy(usage.Amounts, r.keeper.usedSoFar())
+		}
 	}
 	return r.client.refundNow(ctx, r.ID, usage)
 }

@@ -127,6 +127,19 @@ type Request struct {
 	// batch, default, interactive or critical. Empty: default.
 	Priority string
 
+	// Parent is the ID of the reservation that is the call's envelope: it takes from
+	// that one and gives back to it, and its lease ends with that one's at the latest.
+	// When the envelope is closed, the context of the call ends with a *[StoppedError] as
+	// its cause. A call in an envelope states no MaxWait. Empty: none.
+	Parent string
+
+	// OnVerdict is called when what the broker says of the call changes: that it is to
+	// wind down, within what remains, that it may go on after all, or that it is to
+	// stop, which also ends the call's context. It asks for verdicts from the start, and
+	// not only once the call says what it used ([Reservation.SetUsed]). It runs by itself,
+	// one call of it at a time, of changes in quick succession the last; it may outlast End.
+	OnVerdict func(Renewal)
+
 	// Key makes a repeat of this very call harmless: the same key gets the
 	// same reservation. Empty: the Client makes one for each call, so that its own
 	// repeats after a lost answer are safe, and what they may hold is given back.
@@ -142,7 +155,7 @@ type Request struct {
 func (r Request) message() *budgetv1.ReserveRequest {
 	m := &budgetv1.ReserveRequest{
 		Account: r.Account, Labels: r.Labels, Amounts: r.Amounts, Llm: r.LLM,
-		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()), Priority: r.Priority,
+		IdempotencyKey: r.Key, Lease: durationpb.New(r.lease()), Priority: r.Priority, Parent: r.Parent,
 	}
 	if r.MaxWait != 0 {
 		m.MaxWait = durationpb.New(r.MaxWait)
@@ -155,7 +168,7 @@ func (r Request) readable() error {
 	faulty := func(field string) error {
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is not UTF-8", field))
 	}
-	for field, text := range map[string]string{"account": r.Account, "idempotency key": r.Key, "model": r.LLM.GetModel(), "provider": r.LLM.GetProvider()} {
+	for field, text := range map[string]string{"account": r.Account, "idempotency key": r.Key, "model": r.LLM.GetModel(), "provider": r.LLM.GetProvider(), "parent": r.Parent} {
 		if !utf8.ValidString(text) {
 			return faulty(field)
 		}
@@ -201,7 +214,9 @@ type Reservation struct {
 	// least share is left. Empty: none is known.
 	LimitHeaders http.Header
 
-	starts time.Time // by this process's clock; zero: it has started
+	starts time.Time     // by this process's clock; zero: it has started
+	left   time.Duration // of its lease, when the answer came
+	keeper *keeper       // nil: nobody keeps it alive
 }
 
 func (c *Client) whenDown(request Request) WhenDown {
@@ -233,28 +248,4 @@ func (c *Client) refund(ctx context.Context, reservation string, usage Usage, pa
 		return nil, err
 	}
 	return answer.Msg, nil
-}
-
-// Renew extends the lease to now + lease, if that is later, and returns its
-// end. ErrEnded when the reservation is not held any more. One without ID never
-// ends: its end is the zero Time.
-func (c *Client) Renew(ctx context.Context, reservation string, lease time.Duration) (time.Time, error) {
-	return c.renew(ctx, reservation, lease, c.options.deadline)
-}
-
-// renew is Renew with the patience that [ask] is to know of.
-func (c *Client) renew(ctx context.Context, reservation string, lease, patience time.Duration) (time.Time, error) {
-	if reservation == "" {
-		return time.Time{}, nil
-	}
-	answer, err := ask(ctx, &c.brokers, attemptTimeout, patience, func(ctx context.Context, broker budgetv1connect.BudgetServiceClient) (*connect.Response[budgetv1.RenewResponse], error) {
-		return broker.Renew(ctx, connect.NewRequest(&budgetv1.RenewRequest{ReservationId: reservation, Lease: durationpb.New(lease)}))
-	})
-	if connect.CodeOf(err) == connect.CodeFailedPrecondition {
-		return time.Time{}, fmt.Errorf("%w: %w", ErrEnded, err)
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	return answer.Msg.ExpiresAt.AsTime(), nil
 }

@@ -24,12 +24,15 @@ import (
 // broker gave ahead, as by [Request.MaxWait], is waited for beside that, and call runs
 // from it on; when ctx ends before, Do gives it back and returns a *[NotStartedError].
 //
-// call's context ends with ctx. While it runs, the lease is renewed at a third
-// of its length. Do refunds on every way out:
+// call's context ends with ctx, when call has returned, and when the broker says that it
+// is to stop: then its cause is a *[StoppedError], which Do returns too. While it runs, the lease is
+// renewed at a third of its length, and more often when it says what it used so far by
+// [Reservation.SetUsed]. Do refunds on every way out:
 //
 //   - a usage was returned: that, with or without an error;
-//   - no usage and an error: the call counts as not made, unless ctx had ended;
-//   - no usage and no error, a panic, or an error after ctx ended: nobody knows
+//   - no usage, and SetUsed was called: what it told, and of other meters what was held;
+//   - no usage and an error: the call counts as not made, unless its context had ended;
+//   - no usage and no error, a panic, or an error after its context ended: nobody knows
 //     what was used, so everything that was held counts as used.
 //
 // The Refund does not depend on ctx. One that can't be delivered within
@@ -50,13 +53,16 @@ func (c *Client) Do(ctx context.Context, request Request, call func(context.Cont
 	func() {
 		defer func() {
 			// Runs on a panic too, which then goes on to the caller.
-			if usage.isZero() && finished && callErr != nil && ctx.Err() == nil {
+			if usage.isZero() && finished && callErr != nil && running.ctx.Err() == nil && !running.told() {
 				usage = Unused()
 			}
 			_, refundErr = running.End(ctx, usage)
 		}()
-		usage, callErr = call(ctx, reservation)
+		usage, callErr = call(running.ctx, reservation)
 		finished = true
+		if stopped := running.stopped(); stopped != nil && errors.Is(callErr, context.Canceled) && !errors.As(callErr, &stopped) {
+			callErr = errors.Join(callErr, stopped)
+		}
 	}()
 	var failed *RefundError
 	if errors.As(refundErr, &failed) && failed.Kept {
@@ -117,33 +123,6 @@ func newBackOff() *backoff.ExponentialBackOff {
 	b.InitialInterval = 50 * time.Millisecond
 	b.MaxInterval = 2 * time.Second
 	return b
-}
-
-// renewInBackground keeps the lease alive until the returned function is
-// called, which waits for the last Renew to end.
-func (c *Client) renewInBackground(ctx context.Context, reservation string, lease time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		growing := newBackOff()
-		wait := lease / 3
-		for pause.For(ctx, wait) == nil {
-			attempt, cancel := context.WithTimeout(ctx, min(attemptTimeout, lease/3))
-			_, err := c.renew(attempt, reservation, lease, 0)
-			cancel()
-			switch {
-			case err == nil:
-				wait = lease / 3
-				growing.Reset()
-			case Unanswered(err):
-				wait = min(growing.NextBackOff(), lease/3)
-			default:
-				return // it has ended: the Refund will count as late
-			}
-		}
-	}()
-	return func() { cancel(); <-done }
 }
 
 // refundNow repeats the Refund until the broker has it or says that it never

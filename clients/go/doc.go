@@ -21,6 +21,10 @@
 // with some jitter, up to a bound; see [WithMaxWait]. With [Request].MaxWait the broker
 // books a start ahead instead, in the order in which callers ask.
 //
+// A call can be made in another one's reservation, its envelope: [Request].Parent. One
+// that says what it used so far, by [Reservation.SetUsed], is told when to wind down and
+// when to stop.
+//
 // When no broker answers, each call follows its [WhenDown]. A Refund that can't be
 // delivered is kept and tried again in the background; [Client.Close] delivers
 // what is kept before the process ends.

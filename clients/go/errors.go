@@ -16,6 +16,32 @@ import (
 // its lease ended.
 var ErrEnded = errors.New("reservation has ended")
 
+// StoppedError is the cause ([context.Cause]) with which a call's context ends before
+// the call does: the broker says that it is to stop, or it is over.
+type StoppedError struct {
+	// Renewal is the verdict, which names limit, meter and reason; the zero one where
+	// Err is set.
+	Renewal Renewal
+	// Err is ErrEnded when the reservation, or its envelope, is not held any more:
+	// it was closed, or its lease ended. nil: the verdict is Stop.
+	Err error
+}
+
+func (e *StoppedError) Error() string {
+	switch {
+	case e.Err != nil:
+		return fmt.Sprintf("the call is to stop: its %v", e.Err)
+	case e.Renewal.Reason == budgetv1.RenewReason_RENEW_REASON_ACCOUNT_REMOVED:
+		return "the call is to stop: its account was removed"
+	case e.Renewal.Reason == budgetv1.RenewReason_RENEW_REASON_ENVELOPE:
+		return fmt.Sprintf("the call is to stop: its envelope has no %s left, by the limit %q", e.Renewal.Meter, e.Renewal.Limit)
+	}
+	return fmt.Sprintf("the call is to stop: no %s is left, by the limit %q", e.Renewal.Meter, e.Renewal.Limit)
+}
+
+// Unwrap returns Err.
+func (e *StoppedError) Unwrap() error { return e.Err }
+
 // RefusedError says that a limit refused.
 type RefusedError struct {
 	Refusal *budgetv1.Refusal // which limit and scope, how much is left, when to come back

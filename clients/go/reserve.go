@@ -190,6 +190,7 @@ func (c *Client) askForOne(ctx context.Context, request Request, within time.Dur
 		Estimate: m.Estimate, GrantedMaxOutputTokens: m.GrantedMaxOutputTokens,
 		ShadowRefusals: m.ShadowRefusals,
 		LimitHeaders:   limitHeadersOf(response.Header()),
+		left:           leftOf(m.ExpiresAt.AsTime(), response.Header().Get("Date")),
 	}
 	if m.StartAt != nil {
 		got.reservation.StartAt = m.StartAt.AsTime()

@@ -99,13 +99,20 @@ func (u Usage) message(reservation string) (*budgetv1.RefundRequest, error) {
 	if u.Unused {
 		return request, nil
 	}
-	request.Usage = &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Units: u.Units, Served: u.Served, Provider: u.Provider, SeenText: u.SeenText}
+	var err error
+	request.Usage, err = u.told()
+	return request, err
+}
+
+// told is a usage as messages have it.
+func (u Usage) told() (*budgetv1.Usage, error) {
+	m := &budgetv1.Usage{Amounts: u.Amounts, Tokens: u.Tokens, Units: u.Units, Served: u.Served, Provider: u.Provider, SeenText: u.SeenText}
 	if u.ProviderUsage != nil {
 		object, err := structpb.NewStruct(u.ProviderUsage)
 		if err != nil {
 			return nil, fmt.Errorf("provider usage: %w", err)
 		}
-		request.Usage.ProviderUsage = object
+		m.ProviderUsage = object
 	}
-	return request, nil
+	return m, nil
 }

@@ -131,7 +131,7 @@ func TestNextBroker(t *testing.T) {
 	if first.seen.Load() != 1 || second.seen.Load() != 1 {
 		t.Errorf("the brokers were asked %d and %d times, want once each", first.seen.Load(), second.seen.Load())
 	}
-	if _, err := client.Renew(ctx, r.ID, time.Minute); err != nil || first.seen.Load() != 1 {
+	if _, err := client.Renew(ctx, r.ID, time.Minute, nil); err != nil || first.seen.Load() != 1 {
 		t.Errorf("a Renew: %v; want it at the broker that answered last", err)
 	}
 	first.does.Store(passes)

@@ -57,7 +57,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	maps.Copy(w.Header(), running.LimitHeaders)
 	// The ResponseWriter is passed on as it is, so whatever it can do the handler
 	// can: Flush, Hijack, ReadFrom.
-	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, call)))
+	next.ServeHTTP(w, r.WithContext(context.WithValue(running.Context(), contextKey{}, call)))
 }
 
 // end refunds a call, and waits for it as long as the answer may wait.

@@ -109,8 +109,8 @@ func (c *caller) refund(ctx context.Context, reservation string, tokens int64) (
 // renew extends a lease. That the lease has ended is no error: the Refund will
 // count as late.
 func (c *caller) renew(ctx context.Context, reservation string) error {
-	_, err := persist(ctx, c, nil, func(ctx context.Context) (time.Time, error) {
-		return c.client.Renew(ctx, reservation, c.Lease)
+	_, err := persist(ctx, c, nil, func(ctx context.Context) (budget.Renewal, error) {
+		return c.client.Renew(ctx, reservation, c.Lease, nil)
 	})
 	if errors.Is(err, budget.ErrEnded) {
 		return nil
