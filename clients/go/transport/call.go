@@ -34,7 +34,8 @@ type Settled struct {
 // call is one reservation and the answer that it is for.
 type call struct {
 	transport *Transport
-	request   *http.Request // as the caller gave it
+	request   *http.Request   // as the caller gave it
+	ctx       context.Context // the request's, or in an envelope one that ends with it too
 	running   *budget.Running
 	endpoint  *Endpoint
 	model     string
@@ -56,7 +57,7 @@ type call struct {
 
 func (t *Transport) begin(request *http.Request, running *budget.Running, endpoint *Endpoint, model string) *call {
 	t.closing(1)
-	return &call{transport: t, request: request, running: running, endpoint: endpoint, model: model, settled: make(chan struct{})}
+	return &call{transport: t, request: request, ctx: request.Context(), running: running, endpoint: endpoint, model: model, settled: make(chan struct{})}
 }
 
 // neverAnswered ends a call without an answer. When its request went out whole the
@@ -64,7 +65,7 @@ func (t *Transport) begin(request *http.Request, running *budget.Running, endpoi
 // was not made. A base that does not tell how far it came is believed that an error
 // means so too, as by [budget.Client.Do], unless the caller's context had ended.
 func (c *call) neverAnswered(err error, sent *sending) {
-	made := err == nil || c.request.Context().Err() != nil // err is nil when the base panicked
+	made := err == nil || c.ctx.Err() != nil // err is nil when the base panicked
 	if sent.begun.Load() {
 		made = sent.whole(err)
 	}
@@ -73,6 +74,15 @@ func (c *call) neverAnswered(err error, sent *sending) {
 		usage = budget.Unused()
 	}
 	c.end(usage)
+}
+
+// stopped is why the broker ended the call before its caller did; nil: it did not.
+func (c *call) stopped() error {
+	var stopped *budget.StoppedError
+	if errors.As(context.Cause(c.ctx), &stopped) {
+		return stopped
+	}
+	return nil
 }
 
 // follow reads along with an answer until it ends.
@@ -93,7 +103,7 @@ func (c *call) follow(response *http.Response, layout answer.Layout, asksUsage b
 	c.mu.Lock()
 	c.read = time.Now()
 	c.lazy = time.AfterFunc(c.lease(), c.watch)
-	c.unwatch = context.AfterFunc(c.request.Context(), func() { c.finish(c.request.Context().Err()) })
+	c.unwatch = context.AfterFunc(c.ctx, func() { c.finish(c.ctx.Err()) })
 	c.mu.Unlock()
 	if !c.transport.chargeHeaders {
 		return

@@ -206,6 +206,9 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.late
 	}
 	n, err := b.call.reading(func() (int, error) { return b.ReadCloser.Read(p) })
+	if stopped := b.call.stopped(); stopped != nil && err != nil && err != io.EOF {
+		err = stopped
+	}
 	if n > 0 {
 		b.call.see(p[:n])
 		b.late, err = err, nil // the bytes do not wait for the closing

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -28,6 +29,7 @@ type options struct {
 	lease         time.Duration
 	priority      string
 	maxWait       time.Duration
+	parent        string
 	maxBody       int64
 	maxUnderWay   int64
 	settleWait    time.Duration
@@ -71,13 +73,32 @@ func WithMaxWait(most time.Duration) Option {
 	return func(o *options) { o.maxWait = most }
 }
 
+// WithParent makes every call in an envelope, the reservation of that ID: it takes from
+// it and gives back to it ([budget.Request.Parent]). Calls in an envelope do not wait by
+// [WithMaxWait]. When the envelope is closed, calls under way end as by the end of their
+// context, with a *[budget.StoppedError]. For a Transport that serves several envelopes
+// there are [ContextWithParent] and [Caller].
+func WithParent(reservation string) Option {
+	return func(o *options) { o.parent = reservation }
+}
+
+// parentKey is where a context has its envelope.
+type parentKey struct{}
+
+// ContextWithParent makes the calls of ctx in an envelope, the reservation of that ID. It
+// stands before [WithParent], and a [Caller] that names one before both. Empty: in none.
+func ContextWithParent(ctx context.Context, reservation string) context.Context {
+	return context.WithValue(ctx, parentKey{}, reservation)
+}
+
 // Caller says on whose budget a call is.
 type Caller struct {
 	Client   *budget.Client    // nil: that of [New]
 	Account  string            // empty: that of [WithAccount]
 	Labels   map[string]string // win over those of [WithLabels]
 	Priority string            // empty: that of [WithPriority]
-	MaxWait  *time.Duration    // nil: that of [WithMaxWait]
+	MaxWait  *time.Duration    // nil: that of [WithMaxWait]; stated with a Parent it is refused
+	Parent   string            // empty: that of [ContextWithParent], else of [WithParent]
 }
 
 // WithCaller asks on whose budget each call is, by the request or its context.

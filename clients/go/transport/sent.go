@@ -16,12 +16,12 @@ type sending struct {
 	again   bool        // net/http may send it again after it was sent
 }
 
-// follow returns the context for sending a request.
-func (s *sending) follow(request *http.Request) context.Context {
+// follow returns the context for sending a request, made from ctx.
+func (s *sending) follow(ctx context.Context, request *http.Request) context.Context {
 	// net/http sends a POST again by itself on another connection if nothing of it
 	// went out on the first, or if it has one of these headers.
 	s.again = request.Header["Idempotency-Key"] != nil || request.Header["X-Idempotency-Key"] != nil
-	return httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) {
 			s.begun.Store(true)
 			if !s.again {

@@ -117,6 +117,9 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return refuse(request, layout, faultOf(err)), nil
 	}
 	c := t.begin(request, running, endpoint, asked.model)
+	if ask.Parent != "" {
+		c.ctx = running.Context() // which ends with the envelope
+	}
 	sent := c.outbound(asked)
 	asked = nil // the decoded form is for the broker alone
 	place.decoded()
@@ -175,7 +178,16 @@ func (t *Transport) ask(request *http.Request, asked *asked) (*budget.Client, bu
 			return nil, budget.Request{}, err
 		}
 	}
-	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease, Priority: t.priority, MaxWait: t.maxWait}
+	ask := budget.Request{Account: t.account, Labels: t.labels, LLM: asked.llm, Lease: t.lease, Priority: t.priority, MaxWait: t.maxWait, Parent: t.parent}
+	if parent, stated := request.Context().Value(parentKey{}).(string); stated {
+		ask.Parent = parent
+	}
+	if who.Parent != "" {
+		ask.Parent = who.Parent
+	}
+	if ask.Parent != "" {
+		ask.MaxWait = 0 // such a call starts at once; a Caller that states both is told so
+	}
 	if who.Account != "" {
 		ask.Account = who.Account
 	}
@@ -212,8 +224,11 @@ func (c *call) send(key heldKey, out *outbound, layout answer.Layout) (response 
 			c.neverAnswered(err, &sent)
 		}
 	}()
-	request := out.request.WithContext(sent.follow(c.request))
+	request := out.request.WithContext(sent.follow(c.ctx, c.request))
 	if response, err = t.base.RoundTrip(request); err != nil {
+		if stopped := c.stopped(); stopped != nil {
+			return nil, stopped
+		}
 		return nil, err
 	}
 	if sent.written.Load() {
@@ -242,7 +257,7 @@ type outbound struct {
 }
 
 func (c *call) outbound(asked *asked) *outbound {
-	out := &outbound{request: c.request.Clone(c.request.Context())}
+	out := &outbound{request: c.request.Clone(c.ctx)}
 	raw := asked.raw
 	if !c.endpoint.Signed {
 		if granted := c.running.GrantedMaxOutputTokens; asked.llm.MinOutputTokens != nil && granted > 0 {
