@@ -221,7 +221,7 @@ func (p *Policy) pin(plan, account string, applied []Applied) {
 	}
 	for i := range applied {
 		a := &applied[i]
-		if a.Pin = p.pinOf(a.Limit.Name, plan, a.Pool, account); a.Pin != nil {
+		if a.Pin = p.PinOf(a.Limit.Name, plan, a.Pool, account); a.Pin != nil {
 			if a.Mode = a.Pin.Mode; a.Mode == ModeEnforce {
 				a.Mode = ""
 			}
@@ -229,9 +229,10 @@ func (p *Policy) pin(plan, account string, applied []Applied) {
 	}
 }
 
-// pinOf is the pin that counts for a limit; nil when none covers it. plan and
-// account may be "".
-func (p *Policy) pinOf(limit, plan, pool, account string) *Pin {
+// PinOf returns the pin that counts for the limit of that name, of the pool if one is
+// stated, else as the account on the plan meets it, either of which may be ""; nil when
+// no pin in force covers it. It is not to be changed.
+func (p *Policy) PinOf(limit, plan, pool, account string) *Pin {
 	var places [3]pinKey // from the narrowest
 	at := places[:0]
 	switch {
@@ -312,17 +313,17 @@ func (p *Policy) PinnedLimits(only, plan, pool, account string) map[Pin]int {
 	}
 	switch {
 	case pool != "":
-		count(pool, p.pinOf(pool, "", pool, ""))
+		count(pool, p.PinOf(pool, "", pool, ""))
 	case account != "":
 		for _, limit := range p.Accounts[account].Overrides {
-			count(limit.Name, p.pinOf(limit.Name, p.Accounts[account].Plan, "", account))
+			count(limit.Name, p.PinOf(limit.Name, p.Accounts[account].Plan, "", account))
 		}
 	default:
 		for _, limit := range p.Plans[plan].Limits {
-			count(limit.Name, p.pinOf(limit.Name, plan, "", ""))
+			count(limit.Name, p.PinOf(limit.Name, plan, "", ""))
 			// Of some accounts of the plan it may be another one.
 			for key, pin := range p.pins.inForce {
-				if key.account != "" && p.Accounts[key.account].Plan == plan && p.pinOf(limit.Name, plan, "", key.account) == pin {
+				if key.account != "" && p.Accounts[key.account].Plan == plan && p.PinOf(limit.Name, plan, "", key.account) == pin {
 					count(limit.Name, pin)
 				}
 			}

@@ -192,7 +192,8 @@ type edit struct {
 	old, new documents
 	first    []quota.GrantUse // of grants of the accounts, new or not
 	ended    []string         // pins that are over by their time: their rows go, and no history says so
-	warnings []string
+	doubts   []doubt          // what may be a warning, in order; see settle
+	warnings []string         // what is one
 }
 
 func newEdit() edit { return edit{old: newDocuments(), new: newDocuments()} }
@@ -281,7 +282,7 @@ func (s *Store) plan(before snapshot, doc *policyfile.Document, options Options)
 			}
 		}
 	}
-	e.warnings = append(e.unwatched(before.documents), s.beneathPins(policy, before, names, "")...)
+	e.doubts, e.warnings = e.unwatched(before, s.above(before)), s.beneathPins(policy, before, names, "")
 	return e, nil
 }
 
@@ -319,6 +320,9 @@ func (s *Store) preview(ctx context.Context, work func(before snapshot) (edit, e
 	if err != nil {
 		return Change{}, err
 	}
+	if err := e.settle(ctx, s.db); err != nil {
+		return Change{}, unavailable(ctx, "read the history of the policy", err)
+	}
 	change := e.change(before.version)
 	if change.Changes() {
 		change.Version++
@@ -335,7 +339,11 @@ func (s *Store) editWhole(ctx context.Context, by string, work func(before snaps
 		}
 		// The version was counted up for this transaction already.
 		before.version--
-		return work(before)
+		e, err := work(before)
+		if err == nil {
+			err = e.settle(ctx, tx)
+		}
+		return e, err
 	})
 }
 

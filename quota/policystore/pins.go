@@ -194,13 +194,51 @@ func (s *Store) editPins(ctx context.Context, by string, ifVersion *int64, dryRu
 				e.ended = append(e.ended, pin.Name())
 			}
 		}
-		err = work(before, &e, inForce)
-		return e, err
+		if err := work(before, &e, inForce); err != nil {
+			return edit{}, err
+		}
+		if old, new, enforces := e.pinsAround(inForce, now); enforces {
+			e.doubts = unpinnedDoubts(before, old, new)
+		}
+		return e, nil
 	}
 	if dryRun {
 		return s.preview(ctx, edits)
 	}
 	return s.editWhole(ctx, by, edits)
+}
+
+// above is a policy of nothing but the pins in force.
+func (s *Store) above(before snapshot) *quota.Policy {
+	policy, err := before.pinned(&quota.Policy{}, s.clock())
+	if err != nil {
+		return &quota.Policy{}
+	}
+	return policy
+}
+
+// pinsAround are the pins before and after an edit of them, and whether it can enforce
+// anything that was off.
+func (e edit) pinsAround(inForce map[string]quota.Pin, at time.Time) (old, new *quota.Policy, enforces bool) {
+	after := maps.Clone(inForce)
+	for name, document := range e.new[KindPin] {
+		delete(after, name)
+		if document == "" {
+			enforces = true
+		} else if pin, err := decodePin(name, document); err == nil {
+			after[name] = pin
+			enforces = enforces || pin.Mode == quota.ModeEnforce
+		}
+	}
+	if !enforces {
+		return nil, nil, false
+	}
+	old, err := (&quota.Policy{}).WithPins(slices.Collect(maps.Values(inForce)), at)
+	if err != nil {
+		return nil, nil, false
+	}
+	new, err = (&quota.Policy{}).WithPins(slices.Collect(maps.Values(after)), at)
+	return old, new, err == nil
 }
 
 // unpinned is the policy that is stored, without the pins above it.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/budgetd/budgetd/quota"
 )
@@ -68,10 +66,14 @@ func (s *Store) SwitchLimits(ctx context.Context, w Switch, by string, dryRun bo
 	}
 	edits := func(before snapshot) (edit, error) {
 		e, err := w.edit(before)
-		if err == nil && len(before.documents[KindPin]) > 0 {
-			e.warnings = append(e.warnings, s.switchedBeneathPins(before, e, w.Limit)...)
+		if err != nil {
+			return edit{}, err
 		}
-		return e, err
+		e.doubts = e.unwatched(before, s.above(before))
+		if len(before.documents[KindPin]) > 0 {
+			e.warnings = s.switchedBeneathPins(before, e, w.Limit)
+		}
+		return e, nil
 	}
 	if dryRun {
 		return s.preview(ctx, edits)
@@ -104,7 +106,6 @@ func (w Switch) edit(before snapshot) (edit, error) {
 	if len(e.objects()) == 0 {
 		return edit{}, refused{fmt.Errorf("limit %.140q there: %w", w.Limit, ErrNotFound)}
 	}
-	e.warnings = e.unwatched(before.documents)
 	return e, nil
 }
 
@@ -128,70 +129,4 @@ func (w Switch) document(kind Kind, name, document string) (switched string, met
 		switched, err = encodeAccount(o.account)
 	}
 	return switched, met, err
-}
-
-// maxWarnings bounds what is said about one change.
-const maxWarnings = 20
-
-// unwatched warns of limits that a change enforces in what was stored before, and
-// that were not in shadow: they were not there, or off. What the first policy
-// states and what a new plan has meets nobody yet.
-func (e edit) unwatched(before documents) []string {
-	if len(before[KindPlan])+len(before[KindPool])+len(before[KindAccount]) == 0 {
-		return nil
-	}
-	var warnings []string
-	for _, kind := range []Kind{KindPlan, KindPool, KindAccount} {
-		for _, name := range slices.Sorted(maps.Keys(e.new[kind])) {
-			old, new := e.old[kind][name], e.new[kind][name]
-			if new == "" || old == new || old == "" && kind != KindPool {
-				continue
-			}
-			known := limitsIn(kind, name, old)
-			if kind == KindAccount {
-				// An override of a plan's limit is no new limit.
-				if o, err := decodeObject(kind, name, new); err == nil {
-					known = append(limitsIn(KindPlan, o.account.Plan, e.latest(before, KindPlan, o.account.Plan)), known...)
-				}
-			}
-			for _, limit := range limitsIn(kind, name, new) {
-				at := slices.IndexFunc(known, func(l quota.Limit) bool {
-					return l.Name == limit.Name && l.ID() == limit.ID() && l.Mode != quota.ModeOff
-				})
-				if limit.Mode != "" || at >= 0 {
-					continue
-				}
-				if len(warnings) == maxWarnings {
-					return append(warnings, "and more limits")
-				}
-				warnings = append(warnings, fmt.Sprintf("limit %s of %s %s is enforced and was not in shadow before: mode: shadow shows what it would refuse", limit.Name, kind, name))
-			}
-		}
-	}
-	return warnings
-}
-
-// latest is an object as it will be.
-func (e edit) latest(before documents, kind Kind, name string) string {
-	if new := e.new[kind][name]; new != "" {
-		return new
-	}
-	return before[kind][name]
-}
-
-// limitsIn are the limits of a stored object; none of one that can't be read.
-func limitsIn(kind Kind, name, document string) []quota.Limit {
-	if document == "" {
-		return nil
-	}
-	o, err := decodeObject(kind, name, document)
-	switch {
-	case err != nil:
-		return nil
-	case kind == KindPlan:
-		return o.plan.Limits
-	case kind == KindPool:
-		return []quota.Limit{o.pool.Limit}
-	}
-	return o.account.Overrides
 }
