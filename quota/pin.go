@@ -210,15 +210,17 @@ func (p *Policy) Pinned(account string, applied []Applied) []Applied {
 		return applied
 	}
 	applied = slices.Clone(applied)
-	p.pin(p.Accounts[account].Plan, account, applied)
+	p.pin(account, applied)
 	return applied
 }
 
-// pin holds the limits in place.
-func (p *Policy) pin(plan, account string, applied []Applied) {
+// pin holds limits that the account meets, in place. Most of the time there is nothing
+// pinned, and nothing is looked up.
+func (p *Policy) pin(account string, applied []Applied) {
 	if len(p.pins.inForce) == 0 {
 		return
 	}
+	plan := p.Accounts[account].Plan
 	for i := range applied {
 		a := &applied[i]
 		if a.Pin = p.PinOf(a.Limit.Name, plan, a.Pool, account); a.Pin != nil {

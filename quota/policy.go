@@ -262,7 +262,7 @@ func (p *Policy) Limits(account string) ([]Applied, error) {
 		return nil, err
 	}
 	limits := slices.Concat(own, p.pools)
-	p.pin(p.Accounts[account].Plan, account, limits)
+	p.pin(account, limits)
 	return limits, nil
 }
 
@@ -287,7 +287,7 @@ func (p *Policy) Applied(account string, labels map[string]string) ([]Applied, e
 			}
 		}
 	}
-	p.pin(p.Accounts[account].Plan, account, applied)
+	p.pin(account, applied)
 	return applied, nil
 }
 
