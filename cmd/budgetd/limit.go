@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
@@ -46,11 +47,8 @@ applied, until "budgetd limit unpin" or the time is over.`,
 			"  budgetd limit " + word + " --all --for 2h --reason 'provider is down, see INC-42'",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if request.All == (len(args) == 1) {
-				return usagef(cmd, "name a limit, or give --all")
-			}
-			if len(args) == 1 {
-				request.Limit = args[0]
+			if err := nameLimit(cmd, args, request.All, &request.Limit); err != nil {
+				return err
 			}
 			if cmd.Flags().Changed("for") {
 				d, err := quota.ParseSpan(span, quota.MinPinSpan, quota.MaxPinSpan)
@@ -70,12 +68,7 @@ applied, until "budgetd limit unpin" or the time is over.`,
 			if err != nil {
 				return to.explain(err)
 			}
-			warn(s, answer.Msg.Warnings)
-			if wantsJSON(cmd, to.json, s.out) {
-				return printJSON(s.out, answer.Msg)
-			}
-			showSwitch(s, answer.Msg.Change, request.DryRun)
-			return nil
+			return to.showSwitch(cmd, s, answer.Msg, request.DryRun)
 		},
 	}
 	to.addFlags(cmd)
@@ -84,6 +77,52 @@ applied, until "budgetd limit unpin" or the time is over.`,
 	cmd.Flags().StringVar(&span, "for", "", "pin for so long, `1min` to 30 days (as 90min, 2h or 1day); then it ends by itself")
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the list of pins and the history")
 	return cmd
+}
+
+// addPlaceFlags adds the flags that say which limits are meant.
+func addPlaceFlags(cmd *cobra.Command, all *bool, plan, pool, account *string, dryRun *bool) {
+	cmd.Flags().BoolVar(all, "all", false, "every limit")
+	cmd.Flags().StringVar(plan, "plan", "", "only in this plan")
+	cmd.Flags().StringVar(pool, "pool", "", "only in this pool")
+	cmd.Flags().StringVar(account, "account", "", "only of this account")
+	cmd.Flags().BoolVar(dryRun, "dry-run", false, "print what would change and change nothing")
+}
+
+// nameLimit takes the limit from the arguments, unless all are meant.
+func nameLimit(cmd *cobra.Command, args []string, all bool, limit *string) error {
+	if all == (len(args) == 1) {
+		return usagef(cmd, "name a limit, or give --all")
+	}
+	if len(args) == 1 {
+		*limit = args[0]
+	}
+	return nil
+}
+
+// switched is what the calls that change modes answer.
+type switched interface {
+	proto.Message
+	GetChange() *budgetv1.PolicyChange
+	GetWarnings() []string
+}
+
+// showSwitch prints what a change of modes did, or would do.
+func (c *connection) showSwitch(cmd *cobra.Command, s streams, answer switched, dryRun bool) error {
+	warn(s, answer.GetWarnings())
+	if wantsJSON(cmd, c.json, s.out) {
+		return printJSON(s.out, answer)
+	}
+	change := changeOf(answer.GetChange())
+	fmt.Fprint(s.out, change.String())
+	switch {
+	case dryRun:
+		fmt.Fprintln(s.out, "nothing was changed: dry run")
+	case change.Changes():
+		fmt.Fprintf(s.out, "policy version %d is in force\n", change.Version)
+	default:
+		fmt.Fprintf(s.out, "policy version %d stays as it is\n", change.Version)
+	}
+	return nil
 }
 
 // warn prints what a change of the policy should make people think of.

@@ -23,11 +23,8 @@ with --all every pin. Brokers follow within seconds, without a restart.`,
 		Example: "  budgetd limit unpin --all\n  budgetd limit unpin tokens --plan pro",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if request.All == (len(args) == 1) {
-				return usagef(cmd, "name a limit, or give --all")
-			}
-			if len(args) == 1 {
-				request.Limit = args[0]
+			if err := nameLimit(cmd, args, request.All, &request.Limit); err != nil {
+				return err
 			}
 			client, err := to.openAdmin(cmd)
 			if err != nil {
@@ -37,12 +34,7 @@ with --all every pin. Brokers follow within seconds, without a restart.`,
 			if err != nil {
 				return to.explain(err)
 			}
-			warn(s, answer.Msg.Warnings)
-			if wantsJSON(cmd, to.json, s.out) {
-				return printJSON(s.out, answer.Msg)
-			}
-			showSwitch(s, answer.Msg.Change, request.DryRun)
-			return nil
+			return to.showSwitch(cmd, s, answer.Msg, request.DryRun)
 		},
 	}
 	to.addFlags(cmd)
@@ -117,28 +109,5 @@ func showPinsAbove(s streams, pins []*budgetv1.LimitPin) {
 	}
 	if len(pins) > 0 {
 		fmt.Fprintln(s.out, "# What follows states the modes beneath; \"budgetd limit unpin\" lets them count.")
-	}
-}
-
-// addPlaceFlags adds the flags that say which limits are meant.
-func addPlaceFlags(cmd *cobra.Command, all *bool, plan, pool, account *string, dryRun *bool) {
-	cmd.Flags().BoolVar(all, "all", false, "every limit")
-	cmd.Flags().StringVar(plan, "plan", "", "only in this plan")
-	cmd.Flags().StringVar(pool, "pool", "", "only in this pool")
-	cmd.Flags().StringVar(account, "account", "", "only of this account")
-	cmd.Flags().BoolVar(dryRun, "dry-run", false, "print what would change and change nothing")
-}
-
-// showSwitch prints what a change of modes did, or would do.
-func showSwitch(s streams, m *budgetv1.PolicyChange, dryRun bool) {
-	change := changeOf(m)
-	fmt.Fprint(s.out, change.String())
-	switch {
-	case dryRun:
-		fmt.Fprintln(s.out, "nothing was changed: dry run")
-	case change.Changes():
-		fmt.Fprintf(s.out, "policy version %d is in force\n", change.Version)
-	default:
-		fmt.Fprintf(s.out, "policy version %d stays as it is\n", change.Version)
 	}
 }
