@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/budgetd/budgetd/internal/fairness"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -103,32 +103,13 @@ func (c *crowd) play(ctx context.Context, s reservation.Store, clock *Clock, fai
 }
 
 // jain is Jain's index of what accounts got, the first burst included, of their max-min
-// shares of the rate: 1 where all got as much, and 1/n where one of n got it all.
+// shares of the rate.
 func (o outcome) jain() float64 {
-	shares := o.shares()
-	var sum, squares float64
-	for i, calls := range o.got {
-		part := float64(calls) / shares[i]
-		sum += part
-		squares += part * part
+	var asked, got []float64
+	for i := range o.asked {
+		asked, got = append(asked, float64(o.asked[i])), append(got, float64(o.got[i]))
 	}
-	return sum * sum / (float64(len(o.got)) * squares)
-}
-
-// shares are the max-min shares of the rate, in calls: who asks for less than an equal
-// part of what is left gets it, and leaves the rest to the others.
-func (o outcome) shares() []float64 {
-	order := make([]int, len(o.asked))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(o.asked[a], o.asked[b]) })
-	shares, left := make([]float64, len(o.asked)), float64(crowdRate*crowdSeconds/crowdUnits)
-	for i, account := range order {
-		shares[account] = min(float64(o.asked[account]), left/float64(len(order)-i))
-		left -= shares[account]
-	}
-	return shares
+	return fairness.Jain(got, fairness.MaxMin(asked, crowdRate*crowdSeconds/crowdUnits))
 }
 
 // all is how many calls were admitted.

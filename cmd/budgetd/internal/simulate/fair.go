@@ -1,12 +1,12 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/budgetd/budgetd/internal/fairness"
 	"github.com/budgetd/budgetd/reservation"
 )
 
@@ -118,32 +118,6 @@ func (c crowd) play(seed uint64, fair bool) ([]served, error) {
 	return seen, clock.run()
 }
 
-// maxMin are the max-min shares of the rate, a second: who asks for less than an equal
-// part of what is left gets that, and leaves the rest to the others.
-func maxMin(asked []float64, rate float64) []float64 {
-	order := make([]int, len(asked))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(asked[a], asked[b]) })
-	shares := make([]float64, len(asked))
-	for i, account := range order {
-		shares[account] = min(asked[account], rate/float64(len(order)-i))
-		rate -= shares[account]
-	}
-	return shares
-}
-
-// jain is Jain's index of parts: 1 where all are alike, 1/n where one has all.
-func jain(parts []float64) float64 {
-	var sum, squares float64
-	for _, part := range parts {
-		sum += part
-		squares += part * part
-	}
-	return sum * sum / (float64(len(parts)) * squares)
-}
-
 // sharing is what a limit came to, fair or not.
 type sharing struct {
 	accounts []served
@@ -159,17 +133,16 @@ func (c crowd) measure(seed uint64, fair bool) (sharing, error) {
 		return sharing{}, err
 	}
 	s := sharing{accounts: accounts}
-	var asked, parts []float64
+	var asked []float64
 	for _, a := range accounts {
 		asked = append(asked, float64(len(a.asked)*fairUnits)/fairSeconds)
 		s.aSecond = append(s.aSecond, float64(len(a.admitted)*fairUnits)/fairSeconds)
 	}
-	s.share = maxMin(asked, fairRate)
-	for i, got := range s.aSecond {
-		parts = append(parts, got/s.share[i])
+	s.share = fairness.MaxMin(asked, fairRate)
+	for _, got := range s.aSecond {
 		s.all += got
 	}
-	s.index = jain(parts)
+	s.index = fairness.Jain(s.aSecond, s.share)
 	return s, nil
 }
 

@@ -58,22 +58,6 @@ func TestFairAtOtherSeeds(t *testing.T) {
 	}
 }
 
-// TestMaxMin: who asks for little gets it, and the others share what is left.
-func TestMaxMin(t *testing.T) {
-	for _, c := range []struct{ asked, want []float64 }{
-		{[]float64{9000, 100, 300, 200}, []float64{400, 100, 300, 200}},
-		{[]float64{9000, 900, 100}, []float64{450, 450, 100}},
-		{[]float64{10, 20}, []float64{10, 20}},
-	} {
-		if got := maxMin(c.asked, 1000); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("of 1000, %v get %v, want %v", c.asked, got, c.want)
-		}
-	}
-	if one, all := jain([]float64{1, 0, 0, 0}), jain([]float64{2, 2, 2}); one != 0.25 || all != 1 {
-		t.Errorf("the index is %v where one of four has all, %v where all are alike", one, all)
-	}
-}
-
 // checkGolden compares the tables with those of the file.
 func checkGolden(t *testing.T, report *Report) {
 	t.Helper()
