@@ -86,7 +86,7 @@ func (d doubt) pinOf(above *quota.Policy) *quota.Pin {
 func unpinnedDoubts(before snapshot, old, new *quota.Policy) []doubt {
 	var doubts []doubt
 	consider := func(d doubt, was, will *quota.Pin) {
-		if now := inForceBeneath(d.limit, was); now != quota.ModeOff || inForceBeneath(d.limit, will) != quota.ModeEnforce {
+		if inForceBeneath(d.limit, was) != quota.ModeOff || inForceBeneath(d.limit, will) != quota.ModeEnforce {
 			return
 		}
 		if was != nil && d.limit.Mode != quota.ModeOff {
