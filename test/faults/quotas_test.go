@@ -103,22 +103,7 @@ func readBooks(t *testing.T, f *fleet, traffic *traffic) books {
 	defer cancel()
 	pool := f.books()
 	for {
-		b := books{reservations: map[string]entered{}, used: map[string]int64{}}
-		for _, row := range rowsOf[closingRow](ctx, t, pool, `SELECT account, reservation::text, rank FROM closings`) {
-			b.reservations[row.Account+" "+row.Reservation] = entered{rank: row.Rank, charged: map[string]int64{}}
-		}
-		for _, row := range rowsOf[entryRow](ctx, t, pool, `
-			SELECT e.account, e.reservation::text, split_part(u.limit_id, '.', 1), count(*), sum(e.amount)::bigint
-			  FROM entries e JOIN usage u ON u.id = e.usage_id AND u.meter = 'tokens' GROUP BY 1, 2, 3, e.usage_id`) {
-			e := b.reservations[row.Account+" "+row.Reservation]
-			e.entries = max(e.entries, row.Entries)
-			e.charged[row.Limit] += row.Amount
-			b.reservations[row.Account+" "+row.Reservation] = e
-		}
-		for _, row := range rowsOf[usedRow](ctx, t, pool, `
-			SELECT account, split_part(limit_id, '.', 1), sum(used)::bigint FROM usage WHERE meter = 'tokens' GROUP BY 1, 2`) {
-			b.used[row.Account+" "+row.Limit] = row.Used
-		}
+		b := readOnce(ctx, t, pool)
 		missing := 0
 		for _, c := range traffic.calls {
 			if _, posted := b.reservations[c.account+" "+idOf(t, c.id)]; !posted && !c.acked.IsZero() {
@@ -134,6 +119,34 @@ func readBooks(t *testing.T, f *fleet, traffic *traffic) books {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// readOnce reads the tables as they are at one instant: closings go on being posted, and a
+// closing's entries are not to be seen without it.
+func readOnce(ctx context.Context, t *testing.T, pool *pgxpool.Pool) books {
+	t.Helper()
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	b := books{reservations: map[string]entered{}, used: map[string]int64{}}
+	for _, row := range rowsOf[closingRow](ctx, t, tx, `SELECT account, reservation::text, rank FROM closings`) {
+		b.reservations[row.Account+" "+row.Reservation] = entered{rank: row.Rank, charged: map[string]int64{}}
+	}
+	for _, row := range rowsOf[entryRow](ctx, t, tx, `
+		SELECT e.account, e.reservation::text, split_part(u.limit_id, '.', 1), count(*), sum(e.amount)::bigint
+		  FROM entries e JOIN usage u ON u.id = e.usage_id AND u.meter = 'tokens' GROUP BY 1, 2, 3, e.usage_id`) {
+		e := b.reservations[row.Account+" "+row.Reservation]
+		e.entries = max(e.entries, row.Entries)
+		e.charged[row.Limit] += row.Amount
+		b.reservations[row.Account+" "+row.Reservation] = e
+	}
+	for _, row := range rowsOf[usedRow](ctx, t, tx, `
+		SELECT account, split_part(limit_id, '.', 1), sum(used)::bigint FROM usage WHERE meter = 'tokens' GROUP BY 1, 2`) {
+		b.used[row.Account+" "+row.Limit] = row.Used
+	}
+	return b
 }
 
 type closingRow struct {
@@ -152,9 +165,9 @@ type usedRow struct {
 	Used           int64
 }
 
-func rowsOf[R any](ctx context.Context, t *testing.T, pool *pgxpool.Pool, query string) []R {
+func rowsOf[R any](ctx context.Context, t *testing.T, tx pgx.Tx, query string) []R {
 	t.Helper()
-	rows, err := pool.Query(ctx, query)
+	rows, err := tx.Query(ctx, query)
 	if err != nil {
 		t.Fatal(err)
 	}
