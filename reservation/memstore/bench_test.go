@@ -75,11 +75,14 @@ func (t *traffic) pair(b *testing.B, answer *reservation.ReserveAnswer, refund *
 }
 
 func benchmarkPair(b *testing.B, accounts int, reuse bool, holds ...reservation.Hold) {
-	t := newTraffic(b, accounts, holds...)
-	actual := make([]quota.Amount, len(holds))
+	benchmarkTraffic(b, newTraffic(b, accounts, holds...), reuse)
+}
+
+func benchmarkTraffic(b *testing.B, t *traffic, reuse bool) {
+	actual := make([]quota.Amount, len(t.holds))
 	var answer reservation.ReserveAnswer
 	var refund reservation.RefundAnswer
-	for range max(20_000, 2*accounts) { // as it is when it has run for a while
+	for range max(20_000, 2*len(t.accounts)) { // as it is when it has run for a while
 		t.pair(b, &answer, &refund, actual, reuse)
 	}
 	b.ReportAllocs()

@@ -1,32 +1,33 @@
 package memstore
 
 import (
-	ordered "container/heap"
+	"math/rand/v2"
 
 	"github.com/budgetd/budgetd/quota"
 	"github.com/budgetd/budgetd/reservation"
 )
 
 // shareBook has the accounts that use a fair limit of a pool: see [quota.FairShare]. An
-// account is here while it has had its share until an instant that is ahead.
+// account is here while it has had its share until an instant that is ahead, and until
+// a call forgets it after that.
 type shareBook struct {
-	of     map[string]*share
-	first  shareHeap // by that instant
-	latest int64     // not before any of theirs
+	of      map[string]*share
+	ordered *share // all of them, as a tree
+	latest  int64  // not before any of theirs
 }
 
-// share is one account's.
-type share struct {
-	account string
-	until   int64
-	index   int
-}
-
-// drop forgets the accounts whose instant has passed: each was put here by a call.
-func (s *shareBook) drop(now int64) {
-	for len(s.first) > 0 && s.first[0].until <= now {
-		delete(s.of, ordered.Pop(&s.first).(*share).account)
+// count is how many accounts use the limit at now. Some of those whose instant has passed
+// are forgotten: more than one call adds, and so few that a call after many have left
+// does not pay for all of them.
+func (s *shareBook) count(now int64) int {
+	const forgotten = 16
+	n := s.ordered.after(now)
+	for range min(s.ordered.len()-n, forgotten) {
+		past := s.ordered.first()
+		s.ordered = s.ordered.without(past)
+		delete(s.of, past.account)
 	}
+	return n
 }
 
 // until is when the account has had its share; 0 when it is not ahead of now.
@@ -40,23 +41,24 @@ func (s *shareBook) until(account string, now int64) int64 {
 // put stores an account's instant.
 func (s *shareBook) put(account string, until, now int64) {
 	own := s.of[account]
+	if own != nil {
+		s.ordered = s.ordered.without(own)
+	}
 	switch {
-	case own == nil && until <= now:
+	case until <= now:
+		if own != nil {
+			delete(s.of, account)
+		}
 		return
 	case own == nil:
 		if s.of == nil {
 			s.of = map[string]*share{}
 		}
-		own = &share{account: account, until: until}
+		own = &share{account: account, weight: rand.Uint32()}
 		s.of[account] = own
-		ordered.Push(&s.first, own)
-	case until <= now:
-		ordered.Remove(&s.first, own.index)
-		delete(s.of, account)
-	default:
-		own.until = until
-		ordered.Fix(&s.first, own.index)
 	}
+	own.until = until
+	s.ordered = s.ordered.with(own)
 	s.latest = max(s.latest, until)
 }
 
@@ -82,8 +84,7 @@ func (l *look) shareOf(account string, h *reservation.Hold, now int64) {
 		return
 	}
 	s := l.counter.shares
-	s.drop(now)
-	l.share, l.sharing = s.until(account, now), len(s.of)
+	l.share, l.sharing = s.until(account, now), s.count(now)
 	l.isAhead = quota.FairShare(h.Bucket).IsAhead(l.share, now)
 }
 
@@ -146,28 +147,4 @@ func (h *hold) correctShare(difference quota.Amount, now int64) {
 		h.counter.shares = s
 	}
 	s.put(account, quota.FairShare(h.bucket).Correct(s.until(account, now), now, difference, int(h.sharing)), now)
-}
-
-type shareHeap []*share
-
-func (s shareHeap) Len() int           { return len(s) }
-func (s shareHeap) Less(i, j int) bool { return s[i].until < s[j].until }
-
-func (s shareHeap) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
-}
-
-func (s *shareHeap) Push(x any) {
-	own := x.(*share)
-	own.index = len(*s)
-	*s = append(*s, own)
-}
-
-func (s *shareHeap) Pop() any {
-	last := len(*s) - 1
-	own := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
-	return own
 }

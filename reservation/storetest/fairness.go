@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ import (
 // runFairness plays accounts that ask for more than there is of one fair limit. What
 // each gets is the same in every engine, to the call.
 func runFairness(t *testing.T, newEngine New) {
+	runCases(t, newEngine, []testCase{{"many accounts leave at once", manyLeave}})
 	engine, clock := begin(t, newEngine)
 	for _, c := range crowds {
 		t.Run(c.name, func(t *testing.T) {
@@ -32,6 +34,44 @@ func runFairness(t *testing.T, newEngine New) {
 			t.Logf("Jain's index %.3f, without fair %.3f; admitted %d calls, without %d", fair.jain(), without.jain(), fair.all(), without.all())
 		})
 	}
+}
+
+// manyLeave checks that accounts whose instants have passed count no more, also those that
+// an engine has not had the time to forget.
+func manyLeave(ctx context.Context, e Engine, clock *Clock) error {
+	hold := aBucket("tokens", 1, 1000, time.Millisecond)
+	hold.Pool, hold.Fair = "org", true
+	take := func(account string, want int) error {
+		answer, err := reserve(ctx, e.Store, ask(clock, account, hold), reservation.Granted)
+		if got := answer.Levels[0].Sharing; err == nil && got != want {
+			err = fmt.Errorf("after %s took %d accounts share, not %d", account, got, want)
+		}
+		return err
+	}
+	seen := func(want int) error {
+		levels, _, err := e.Store.Levels(ctx, "fresh", []reservation.Hold{hold})
+		if got := levels[0].Sharing; err == nil && got != want {
+			err = fmt.Errorf("%s after the beginning %d accounts share, not %d", clock.Now().Sub(Epoch), got, want)
+		}
+		return err
+	}
+	// The first has its share for 1 ms, the second for 2 ms, and so on.
+	const many = 300
+	for i := range many {
+		if err := take(fmt.Sprint("account-", i), i+1); err != nil {
+			return err
+		}
+	}
+	clock.Add(many / 2 * time.Millisecond)
+	if err := errors.Join(seen(many/2), take("fresh", many/2+1)); err != nil {
+		return err
+	}
+	clock.Add(many * time.Millisecond)
+	err := seen(0)
+	for i := range 10 {
+		err = errors.Join(err, take(fmt.Sprint("later-", i), i+1))
+	}
+	return errors.Join(err, seen(10))
 }
 
 // The limit of a crowd: a burst of as much as refills in a second, and calls of a

@@ -428,6 +428,13 @@ var mutants = []mutant{
 	{"a share forgets what was taken before", true, eachShare(func(m *Model, account string, h reservation.Hold, before, start int64) {
 		m.putShare(account, h, quota.FairShare(h.Bucket).Take(0, start, h.Amount, max(len(m.sharers(h)), 1)))
 	})},
+	{"some of those who have left go on sharing", true, func(f *faulty) {
+		f.spoil = func(m *Model) {
+			for i := range m.shared {
+				m.shared[i].until = max(m.shared[i].until, m.now()+1)
+			}
+		}
+	}},
 	{"a Refund leaves the share as it was", true, func(f *faulty) {
 		f.refund = func(m *Model, q reservation.RefundRequest) (reservation.RefundAnswer, error) {
 			before := m.shared
@@ -1525,6 +1532,16 @@ func TestFairnessCatchesUnfairness(t *testing.T) {
 				t.Errorf("%s: not caught, %v of %v calls were admitted", m.name, seen.got, seen.asked)
 			}
 		}
+	}
+	engine, clock := begin(t, newFaulty(func(f *faulty) {
+		for _, m := range mutants {
+			if m.name == "some of those who have left go on sharing" {
+				m.fault(f)
+			}
+		}
+	}))
+	if manyLeave(t.Context(), engine, clock) == nil {
+		t.Error("that those who have left go on sharing is not caught")
 	}
 	if caught != 4 {
 		t.Errorf("%d mutants were played, not 4", caught)
