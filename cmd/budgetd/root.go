@@ -90,7 +90,7 @@ func newRootCommand(s streams) *cobra.Command {
 		}
 	}
 	add("broker", newServeCommand(s), newProxyCommand(s), newMigrateCommand(s), newConfigCommand(s))
-	add("call", newReserveCommand(s), newRefundCommand(s), newQuotaCommand(s), newUsageCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
+	add("call", newReserveCommand(s), newRefundCommand(s), newRenewCommand(s), newQuotaCommand(s), newUsageCommand(s), newEstimateCommand(s), newReplayCommand(s), newReplayWorkerCommand(s))
 	add("manage", newApplyCommand(s), newPolicyCommand(s), newLimitCommand(s), newAccountCommand(s), newKeyCommand(s), newGrantCommand(s), newPricesCommand(s))
 	add("choose", newBacktestCommand(s), newSimulateCommand(s))
 	add("operate", newAuditCommand(s), newReservationCommand(s), newAdjustCommand(s), newAlertsCommand(s))

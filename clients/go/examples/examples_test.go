@@ -144,6 +144,25 @@ func TestStreaming(t *testing.T) {
 	}
 }
 
+// Each step takes 1,100 of the envelope's 4,000 tokens: the third leaves less than a
+// fifth, and the summary is the last.
+func TestAgent(t *testing.T) {
+	out, p := run(t, "agent", provider.Script{Tokens: provider.Tokens{Input: 800, Output: 300}})
+	want := `step 1: Hello!
+2900 tokens left
+step 2: Hello!
+1800 tokens left
+step 3: Hello!
+wound down with 700 tokens left: Hello!
+`
+	if out != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+	if n := len(p.Calls()); n != 4 {
+		t.Errorf("the provider was asked %d times, want 4", n)
+	}
+}
+
 // sorted has the lines in order: the Refund is reported while the program goes on.
 func sorted(text string) string {
 	lines := strings.SplitAfter(text, "\n")

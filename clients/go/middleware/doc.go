@@ -19,4 +19,8 @@
 // handler returns or panics, also when the client has hung up or the connection
 // was hijacked; what was used is what [SetUsage] said, else everything that was
 // held. The answer waits for the Refund for a moment only; see [WithSettleWait].
+//
+// The handler's context ends when the Refund is on its way, and before that when the
+// broker says that the call is to stop: its cause is then a StoppedError of the client.
+// Work that goes on after the answer needs a context of its own, and a reservation.
 package middleware

@@ -38,7 +38,7 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
-	wait, err := p.maxWaitOf(r.Header)
+	parent, wait, err := p.parentOf(r.Header)
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
@@ -53,7 +53,7 @@ func (p *Proxy) admit(r *http.Request, to route) (*call, *transport.Fault) {
 	case err != nil:
 		return nil, unavailable()
 	}
-	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels, Priority: r.Header.Get(headerBudgetPriority), MaxWait: wait}
+	c.caller = transport.Caller{Client: client, Account: r.Header.Get(headerBudgetAccount), Labels: labels, Priority: r.Header.Get(headerBudgetPriority), MaxWait: wait, Parent: parent}
 	return c, nil
 }
 

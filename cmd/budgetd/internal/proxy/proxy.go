@@ -269,6 +269,10 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		p.refuse(w, r, to, p.tooLarge())
 		return
 	}
+	if f := stoppedFault(err); f != nil {
+		p.refuse(w, r, to, f)
+		return
+	}
 	var timeout net.Error
 	f := &transport.Fault{Kind: transport.FaultUpstream, Message: fmt.Sprintf("budget proxy: %s can't be reached", to.provider)}
 	if errors.As(err, &timeout) && timeout.Timeout() && c.connected.Load() {
