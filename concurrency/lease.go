@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/budgetd/budgetd/quota"
 )
 
 // Bounds of a lease: how long a reservation lives without a Renew.
@@ -23,7 +25,7 @@ const (
 
 // MaxWait is the longest that a caller may wait for its start: see
 // reservation.ReserveRequest.
-const MaxWait = time.Hour
+const MaxWait = quota.MaxWait
 
 // ErrLease says that a lease is out of bounds.
 var ErrLease = errors.New("invalid lease")

@@ -175,6 +175,12 @@ type Limit struct {
 	// Ban shuts each counter of the limit for a while after too many refusals by it. Of
 	// a soft quota there is none.
 	Ban Ban
+	// MaxWait is the longest that a call which meets the limit, and asks something of
+	// it, may be booked ahead, whatever it says itself and whatever limit delays it: 0
+	// to MaxWait, whole milliseconds. At 0 it starts at once or not at all; nil bounds
+	// nothing. Kinds with a rate but KindLeakyQueue. In shadow it bounds nothing.
+	MaxWait *time.Duration
+
 	// Fair has the accounts of a pool share the limit: KindBucket and KindGCRA of a
 	// pool, whose capacity is at least MinFairCapacity. See FairShare.
 	Fair bool

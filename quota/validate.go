@@ -169,6 +169,7 @@ func (l Limit) Validate() error {
 	l.validateKeepFor(&f)
 	l.validateRefusals(&f)
 	l.validateFair(&f)
+	l.validateMaxWait(&f)
 	return f.err()
 }
 

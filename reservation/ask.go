@@ -178,11 +178,21 @@ type RefusedLimit struct {
 	Now       time.Time     // the engine's clock, from which RetryAt was computed
 	Ban       quota.Ban     // of the limit; the zero value: none
 
+	// WaitBound says that the call would have waited for its start, at RetryAt, and a
+	// limit does not let it. The zero value: that is not so.
+	WaitBound WaitBound
+
 	// Unbounded is the field in which the call could have bounded its output and did
 	// not, so that Output, all that the model may generate, counted; "" when that is
 	// not so, or says nothing of the limit.
 	Unbounded string
 	Output    quota.Tokens
+}
+
+// WaitBound is a limit by whose quota.Limit.MaxWait a call is not booked further ahead.
+type WaitBound struct {
+	Limit string // its name, a pool's or the account's own; "" for none
+	Most  time.Duration
 }
 
 // Retryable says whether the same ask can pass later.
@@ -248,7 +258,8 @@ type LimitStatus struct {
 	Fair    bool          // of a pool: its accounts share it; the Level says how many, and when this one's share is back
 	Granted quota.Amount  // quota: what grants add to the limit's own amount; part of Max
 
-	CountRefusals bool // as quota.Limit.CountRefusals
+	CountRefusals bool           // as quota.Limit.CountRefusals
+	MaxWait       *time.Duration // as quota.Limit.MaxWait
 }
 
 // KeptShare is what a limit keeps for a priority and above.

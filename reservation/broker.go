@@ -409,7 +409,7 @@ func (w *work) mint(b *Broker, at time.Time) error {
 	}
 	w.chooseOutput(b, at)
 	w.token.Shadowing = w.token.shadows() && !w.token.Degraded
-	if w.longestWait() > 0 && w.token.Output != nil {
+	if w.token.Output != nil && (w.longestWait() > 0 || w.mayHold() || w.line != nil) {
 		w.token.Output.Choice = nil // who may wait waits for all of it
 	}
 	w.token.TotalsPeriod = p.account.PeriodAt(quota.PeriodMonth, at).Key
@@ -441,7 +441,7 @@ func (b *Broker) commit(ctx context.Context, w *work) (Decision, error) {
 		request := ReserveRequest{
 			Account: w.token.Account, ID: w.token.ID, Holds: w.token.holds(),
 			Lease: w.token.Lease, Retention: w.token.Retention,
-			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun, MaxWait: w.maxWait, Line: w.line,
+			Key: w.key, Body: w.body, Token: w.raw, Output: w.token.output(), DryRun: w.dryRun, MaxWait: w.waitForStart(), Line: w.line,
 		}
 		if w.parent != nil {
 			request.Parent, request.Spill = w.token.Kin.Parent, spilled(w.token.Holds)
@@ -549,6 +549,7 @@ func (w *work) grant(answer ReserveAnswer) *Grant {
 // refused is the decision of an answer that refuses.
 func (w *work) refused(b *Broker, answer ReserveAnswer) Decision {
 	limit := w.refusal(answer, answer.Refusal)
+	w.tellBound(limit)
 	limit.spread(b.config.RetryJitter, w.token.ID)
 	return Decision{Refusal: limit}
 }

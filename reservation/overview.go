@@ -55,7 +55,7 @@ func (b *Broker) Overview(ctx context.Context, account string, labels map[string
 		view.Limits = append(view.Limits, LimitStatus{
 			Limit: applied.Limit.Name, Pool: applied.Pool, Scope: applied.Scope, Meter: applied.Limit.Meter,
 			Kind: applied.Limit.Kind, Mode: applied.Mode, Stated: applied.Limit.Mode, Pin: applied.Pin, Max: hold.Capacity(), Rate: applied.Limit.Rate, Period: hold.Period,
-			Soft: hold.Soft, KeepFor: keptShares(applied.Limit), Fair: hold.Fair, CountRefusals: applied.Limit.CountRefusals, Ban: applied.Limit.Ban, Granted: policy.Allowance(known, applied, hold.Period, at).Granted,
+			Soft: hold.Soft, KeepFor: keptShares(applied.Limit), Fair: hold.Fair, CountRefusals: applied.Limit.CountRefusals, Ban: applied.Limit.Ban, MaxWait: applied.Limit.MaxWait, Granted: policy.Allowance(known, applied, hold.Period, at).Granted,
 		})
 	}
 	levels, err := b.levels(ctx, account, holds)

@@ -77,6 +77,18 @@ func showQuota(s streams, m *budgetv1.GetQuotaResponse) {
 			fmt.Fprintf(s.out, "%s keeps %d%% for %s: calls below leave %s\n", limit.Limit, k.Percent, k.Priority, showAmount(limit.Meter, k.Kept))
 		}
 		showRefusals(s, limit)
+		showMaxWait(s, limit)
+	}
+}
+
+// showMaxWait prints how far ahead calls may be booked that meet the limit.
+func showMaxWait(s streams, limit *budgetv1.LimitStatus) {
+	switch wait := limit.MaxWait; {
+	case wait == nil:
+	case wait.AsDuration() == 0:
+		fmt.Fprintf(s.out, "%s lets no call wait: those that it meets start at once or are refused\n", limit.Limit)
+	default:
+		fmt.Fprintf(s.out, "%s lets calls wait %s at most for their start\n", limit.Limit, quota.FormatSpan(wait.AsDuration()))
 	}
 }
 

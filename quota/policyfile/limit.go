@@ -18,7 +18,7 @@ type wordList struct {
 }
 
 var (
-	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for", "count_refusals", "ban"}
+	commonWords = []string{"per", "match", "costs", "mode", "when_down", "on_expiry", "hold", "tolerance", "keep_for", "count_refusals", "ban", "max_wait"}
 	limitWords  = wordList{append([]string{"name", "meter", "rate", "burst", "queue", "max", "algorithm", "starts"}, commonWords...), "tokens"}
 	quotaWords  = wordList{append([]string{"name", "meter", "amount", "period", "soft", "alert_at"}, commonWords...), "spend"}
 	poolWords   = wordList{append([]string{"meter", "rate", "burst", "queue", "max", "algorithm", "starts", "fair"}, commonWords...), ""}
@@ -120,6 +120,16 @@ func (r *reader) limit(e entry, words wordList) (quota.Limit, map[string]*token.
 	}
 	if field, stated := fields["ban"]; stated {
 		limit.Ban = r.ban(field)
+	}
+	if field, stated := fields["max_wait"]; stated {
+		if text, ok := r.text(field, "a span such as 2s"); ok {
+			wait, err := quota.ParseWait(text)
+			if err != nil {
+				r.fault(field.token, field.path, "%v", err)
+			} else {
+				limit.MaxWait = &wait
+			}
+		}
 	}
 	if field, stated := fields["tolerance"]; stated {
 		var ok bool

@@ -207,6 +207,9 @@ func flowLimit(limit quota.Limit, named bool) string {
 	if limit.Ban != (quota.Ban{}) {
 		fields.add("ban", "{"+limit.Ban.String()+"}")
 	}
+	if limit.MaxWait != nil {
+		fields.add("max_wait", quota.FormatSpan(*limit.MaxWait))
+	}
 	return fields.String()
 }
 

@@ -112,7 +112,7 @@ func TestFullFile(t *testing.T) {
 				{Name: "slow-trickle", Meter: "images", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 1, Every: 24 * time.Hour}},
 				{Name: "fast", Meter: "seconds", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 5, Every: time.Second}, Burst: 10_000_000},
 				{Name: "odd", Meter: "pages", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 7, Every: 250 * time.Millisecond}, Burst: 1500},
-				{Name: "cells", Meter: "requests", Kind: quota.KindGCRA, Rate: quota.Rate{Amount: 1, Every: time.Second}, Burst: 3},
+				{Name: "cells", Meter: "requests", Kind: quota.KindGCRA, Rate: quota.Rate{Amount: 1, Every: time.Second}, Burst: 3, MaxWait: new(time.Duration)},
 				{Name: "hourly", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}},
 				{Name: "since-first", Meter: "requests", Kind: quota.KindFixedWindow, Rate: quota.Rate{Amount: 100, Every: time.Hour}, FirstUse: true},
 				{Name: "sliding", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 1_000_000, Every: time.Minute}},
@@ -129,7 +129,7 @@ func TestFullFile(t *testing.T) {
 		},
 		Pools: []quota.Pool{
 			{Name: "openai-org", Limit: quota.Limit{Name: "openai-org", Meter: "tokens", Kind: quota.KindBucket, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}, Match: match{"provider": {"openai"}}, Fair: true}},
-			{Name: "openai-window", Limit: quota.Limit{Name: "openai-window", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}}},
+			{Name: "openai-window", Limit: quota.Limit{Name: "openai-window", Meter: "tokens", Kind: quota.KindSlidingCounter, Rate: quota.Rate{Amount: 10_000_000, Every: time.Minute}, MaxWait: new(1500 * time.Millisecond)}},
 			{Name: "workers", Limit: quota.Limit{Name: "workers", Meter: "in_flight", Kind: quota.KindSlots, Max: 8, Match: match{"route": {"slow"}}, Per: []string{"region"}, KeepFor: map[quota.Priority]int{quota.PriorityInteractive: 25}}},
 		},
 		Accounts: []quota.Account{
@@ -475,6 +475,9 @@ func drawLimit(t *rapid.T, name string, kind quota.Kind) quota.Limit {
 		l.Period = rapid.SampledFrom([]quota.PeriodUnit{quota.PeriodDay, quota.PeriodWeek, quota.PeriodMonth, quota.PeriodYear}).Draw(t, "period")
 		l.Soft = rapid.Bool().Draw(t, "soft")
 		l.AlertAt = rapid.SliceOfNDistinct(rapid.IntRange(1, quota.MaxAlertPercent), 0, 4, rapid.ID).Draw(t, "alerts")
+	}
+	if kind.HasRate() && kind != quota.KindLeakyQueue && rapid.Bool().Draw(t, "bounds waits") {
+		l.MaxWait = new(time.Duration(rapid.Int64Range(0, 3_600_000).Draw(t, "max wait")) * time.Millisecond)
 	}
 	if kind != quota.KindSlots {
 		for range rapid.IntRange(0, 2).Draw(t, "costs") {

@@ -149,6 +149,9 @@ func limitFields(prefix string, l quota.Limit) []field {
 	if l.Ban != (quota.Ban{}) {
 		fields = append(fields, field{"ban", l.Ban.String()})
 	}
+	if l.MaxWait != nil {
+		fields = append(fields, field{"max_wait", quota.FormatSpan(*l.MaxWait)})
+	}
 	for i := range fields {
 		fields[i].path = prefix + fields[i].path
 	}

@@ -627,6 +627,9 @@ func TestStoredFormKeepsEverything(t *testing.T) {
 			l.Max = amount.Draw(t, "max")
 			l.Period = rapid.SampledFrom([]quota.PeriodUnit{quota.PeriodDay, quota.PeriodWeek, quota.PeriodMonth, quota.PeriodYear}).Draw(t, "period")
 		}
+		if l.Kind.HasRate() && l.Kind != quota.KindLeakyQueue && rapid.Bool().Draw(t, "bounds waits") {
+			l.MaxWait = new(time.Duration(rapid.Int64Range(0, 3_600_000).Draw(t, "max wait")) * time.Millisecond)
+		}
 		if l.Kind != quota.KindSlots {
 			for range rapid.IntRange(0, 3).Draw(t, "costs") {
 				l.Costs = append(l.Costs, quota.CostRule{Match: match.Draw(t, "match"), Weight: quota.Amount(rapid.Int64Range(1, int64(quota.MaxWeight)).Draw(t, "weight"))})
@@ -723,6 +726,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(document)
 	}
 	f.Add(`{"limits":[{"rate":{"every_us":-1}}]}`)
+	f.Add(`{"limits":[{"name":"a","meter":"tokens","kind":"bucket","rate":{"amount":1,"every_us":1000000},"max_wait_us":1500}]}`)
 	f.Add(`null`)
 	f.Fuzz(func(t *testing.T, document string) {
 		for _, kind := range kinds {

@@ -100,6 +100,7 @@ type storedLimit struct {
 
 	CountRefusals bool       `json:"count_refusals,omitempty"`
 	Ban           *storedBan `json:"ban,omitempty"`
+	MaxWaitUS     *int64     `json:"max_wait_us,omitempty"` // microseconds; 0 is not the same as none
 }
 
 type storedBan struct {
@@ -230,6 +231,10 @@ func encodeLimit(l quota.Limit) storedLimit {
 	stored.CountRefusals = l.CountRefusals
 	if l.Ban != (quota.Ban{}) {
 		stored.Ban = &storedBan{Refusals: l.Ban.Refusals, WithinUS: l.Ban.Within.Microseconds(), ForUS: l.Ban.For.Microseconds()}
+	}
+	if l.MaxWait != nil {
+		wait := l.MaxWait.Microseconds()
+		stored.MaxWaitUS = &wait
 	}
 	for priority, percent := range l.KeepFor {
 		if stored.KeepFor == nil {
@@ -370,6 +375,14 @@ func decodeLimit(s storedLimit) (quota.Limit, error) {
 			return quota.Limit{}, fmt.Errorf("limits.%.70s.ban: within_us %d or for_us %d is not between 1 and %d", s.Name, b.WithinUS, b.ForUS, most)
 		}
 		limit.Ban = quota.Ban{Refusals: b.Refusals, Within: time.Duration(b.WithinUS) * time.Microsecond, For: time.Duration(b.ForUS) * time.Microsecond}
+	}
+	if us := s.MaxWaitUS; us != nil {
+		const most = int64(quota.MaxWait / time.Microsecond)
+		if *us < 0 || *us > most {
+			return quota.Limit{}, fmt.Errorf("limits.%.70s.max_wait_us: %d is not between 0 and %d", s.Name, *us, most)
+		}
+		wait := time.Duration(*us) * time.Microsecond
+		limit.MaxWait = &wait
 	}
 	for word, percent := range s.KeepFor {
 		priority, err := quota.ParsePriority(word)

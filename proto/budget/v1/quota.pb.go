@@ -9,6 +9,7 @@ package budgetv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -453,7 +454,10 @@ type LimitStatus struct {
 	// it would end.
 	BannedUntil *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=banned_until,json=bannedUntil,proto3" json:"banned_until,omitempty"`
 	// What holds the limit at its mode, whatever the policy states. Absent: nothing.
-	Pinned        *PinnedMode `protobuf:"bytes,34,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	Pinned *PinnedMode `protobuf:"bytes,34,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// The longest that a call which meets the limit may be booked ahead, whatever its own
+	// max_wait says. 0: it starts at once or is refused. Absent: the limit bounds nothing.
+	MaxWait       *durationpb.Duration `protobuf:"bytes,35,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -666,6 +670,13 @@ func (x *LimitStatus) GetBannedUntil() *timestamppb.Timestamp {
 func (x *LimitStatus) GetPinned() *PinnedMode {
 	if x != nil {
 		return x.Pinned
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
 	}
 	return nil
 }
@@ -978,7 +989,7 @@ var File_budget_v1_quota_proto protoreflect.FileDescriptor
 
 const file_budget_v1_quota_proto_rawDesc = "" +
 	"\n" +
-	"\x15budget/v1/quota.proto\x12\tbudget.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x01\n" +
+	"\x15budget/v1/quota.proto\x12\tbudget.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x01\n" +
 	"\x0fGetQuotaRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12>\n" +
 	"\x06labels\x18\x02 \x03(\v2&.budget.v1.GetQuotaRequest.LabelsEntryR\x06labels\x1a9\n" +
@@ -999,7 +1010,7 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"p\n" +
 	"\x0eCalendarPeriod\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xa1\a\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xd7\a\n" +
 	"\vLimitStatus\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x14\n" +
@@ -1027,7 +1038,8 @@ const file_budget_v1_quota_proto_rawDesc = "" +
 	"\x0ecount_refusals\x18\x1a \x01(\bR\rcountRefusals\x12 \n" +
 	"\x03ban\x18\x1b \x01(\v2\x0e.budget.v1.BanR\x03ban\x12=\n" +
 	"\fbanned_until\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vbannedUntil\x12-\n" +
-	"\x06pinned\x18\" \x01(\v2\x15.budget.v1.PinnedModeR\x06pinned\"\x9e\x01\n" +
+	"\x06pinned\x18\" \x01(\v2\x15.budget.v1.PinnedModeR\x06pinned\x124\n" +
+	"\bmax_wait\x18# \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"\x9e\x01\n" +
 	"\n" +
 	"PinnedMode\x12,\n" +
 	"\x06stated\x18\x01 \x01(\x0e2\x14.budget.v1.LimitModeR\x06stated\x120\n" +
@@ -1093,6 +1105,7 @@ var file_budget_v1_quota_proto_goTypes = []any{
 	nil,                           // 11: budget.v1.GetQuotaRequest.LabelsEntry
 	nil,                           // 12: budget.v1.GetQuotaResponse.TotalsEntry
 	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_budget_v1_quota_proto_depIdxs = []int32{
 	11, // 0: budget.v1.GetQuotaRequest.labels:type_name -> budget.v1.GetQuotaRequest.LabelsEntry
@@ -1111,16 +1124,17 @@ var file_budget_v1_quota_proto_depIdxs = []int32{
 	7,  // 13: budget.v1.LimitStatus.ban:type_name -> budget.v1.Ban
 	13, // 14: budget.v1.LimitStatus.banned_until:type_name -> google.protobuf.Timestamp
 	6,  // 15: budget.v1.LimitStatus.pinned:type_name -> budget.v1.PinnedMode
-	0,  // 16: budget.v1.PinnedMode.stated:type_name -> budget.v1.LimitMode
-	13, // 17: budget.v1.PinnedMode.since:type_name -> google.protobuf.Timestamp
-	13, // 18: budget.v1.PinnedMode.until:type_name -> google.protobuf.Timestamp
-	13, // 19: budget.v1.FairShare.ahead_until:type_name -> google.protobuf.Timestamp
-	13, // 20: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	14, // 16: budget.v1.LimitStatus.max_wait:type_name -> google.protobuf.Duration
+	0,  // 17: budget.v1.PinnedMode.stated:type_name -> budget.v1.LimitMode
+	13, // 18: budget.v1.PinnedMode.since:type_name -> google.protobuf.Timestamp
+	13, // 19: budget.v1.PinnedMode.until:type_name -> google.protobuf.Timestamp
+	13, // 20: budget.v1.FairShare.ahead_until:type_name -> google.protobuf.Timestamp
+	13, // 21: budget.v1.RaisedAlert.raised_at:type_name -> google.protobuf.Timestamp
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_budget_v1_quota_proto_init() }

@@ -310,9 +310,11 @@ type ReserveRequest struct {
 	// who gives up before refunds it as unused; what comes back goes to whoever asks
 	// next, and a start once given never moves. Where nothing but slots refuses the
 	// call, the answer comes when there is one, first come first served, and what is
-	// then left of the wait bounds the start. Quotas must cover the call now. Who may wait waits for all that is asked: min_output_tokens and holds by
-	// forecast have no part in it. Absent or 0: it waits only where a limit is a leaky
-	// queue, and no longer than that. With parent it is 0: such a call starts at once.
+	// then left of the wait bounds the start. Quotas must cover the call now. Who may wait
+	// waits for all that is asked: min_output_tokens and holds by forecast have no part
+	// in it. Absent or 0: it waits only where a limit is a leaky queue, and no longer than
+	// that. A limit may bound how far ahead calls are booked that meet it, whatever they
+	// state: see LimitStatus.max_wait. With parent it is 0: such a call starts at once.
 	// It is no part of the request that an idempotency key stands for: a repeat may
 	// state what is left of it.
 	MaxWait *durationpb.Duration `protobuf:"bytes,8,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`

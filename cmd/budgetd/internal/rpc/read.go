@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	budgetv1 "github.com/budgetd/budgetd/proto/budget/v1"
 	"github.com/budgetd/budgetd/quota"
@@ -73,6 +74,9 @@ func limitOut(limit *reservation.LimitStatus) *budgetv1.LimitStatus {
 		out.KeepFor = append(out.KeepFor, &budgetv1.KeptShare{Priority: k.Priority.String(), Percent: int32(k.Percent), Kept: int64(k.Kept)})
 	}
 	out.CountRefusals, out.BannedUntil = limit.CountRefusals, timeOut(limit.Level.BannedUntil)
+	if limit.MaxWait != nil {
+		out.MaxWait = durationpb.New(*limit.MaxWait)
+	}
 	if b := limit.Ban; b != (quota.Ban{}) {
 		out.Ban = &budgetv1.Ban{Refusals: int32(b.Refusals), WithinMs: b.Within.Milliseconds(), ForMs: b.For.Milliseconds()}
 	}

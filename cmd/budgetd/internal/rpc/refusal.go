@@ -83,6 +83,13 @@ func refusalText(account string, refusal *reservation.RefusedLimit, tooLong bool
 	if refusal.Kept > 0 {
 		text += fmt.Sprintf("; it keeps %s for calls of higher priority", quota.ShowAmount(refusal.Meter, refusal.Kept))
 	}
+	switch bound := refusal.WaitBound; {
+	case bound.Limit == "":
+	case bound.Most == 0:
+		text += fmt.Sprintf("; %s lets no call wait", bound.Limit)
+	default:
+		text += fmt.Sprintf("; %s lets calls wait %s at most", bound.Limit, quota.FormatSpan(bound.Most))
+	}
 	if refusal.Sharing > 0 {
 		text += fmt.Sprintf("; the account is ahead of its fair share, which %d use now, and leaves a quarter of the limit to the others", refusal.Sharing)
 	}
