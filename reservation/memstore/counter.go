@@ -71,7 +71,7 @@ func (b *bucketState) levelFor(p *quota.Bucket, now int64) (level quota.Amount, 
 // put stores what levelFor returned, changed or not.
 func (b *bucketState) put(p *quota.Bucket, level quota.Amount, remainder, now int64) {
 	b.params, b.level, b.remainder = *p, level, remainder
-	b.at = max(b.at, now) // a clock that stepped back earns nothing twice
+	b.at = max(b.at, now) // where the clock stepped back, nothing is earned twice
 	wait := p.MicrosUntil(level, remainder, p.Capacity)
 	if wait > math.MaxInt64-b.at {
 		b.fullAt = math.MaxInt64
@@ -236,7 +236,7 @@ func (l *look) level(h *reservation.Hold, now int64) reservation.Level {
 	case quota.KindBucket:
 		shown.Risk = l.risk
 		if wait := h.Bucket.MicrosUntil(l.remaining, l.remainder, h.Bucket.Capacity); wait > 0 {
-			shown.ResetsAt = at(later(l.at, wait))
+			shown.ResetsAt = at(later(l.refillsFrom(), wait))
 		}
 	case quota.KindGCRA, quota.KindLeakyQueue:
 		if l.arrival > l.at {

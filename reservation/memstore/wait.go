@@ -22,12 +22,24 @@ func (l *look) left(now int64) quota.Amount {
 	return l.remaining
 }
 
+// refillsFrom is the instant from which on a bucket's level, as it is shown, grows:
+// where the clock stepped back, that of the level, which is ahead.
+func (l *look) refillsFrom() int64 {
+	if l.counter == nil {
+		return l.at
+	}
+	return max(l.at, l.counter.bucketState.at)
+}
+
 // startFor is the earliest instant at which so much of a limit with a rate can
 // start; never where a queue does not accept it.
 func (l *look) startFor(h *reservation.Hold, want quota.Amount) int64 {
 	switch h.Kind {
 	case quota.KindBucket:
-		return later(l.at, h.Bucket.MicrosUntil(l.remaining, l.remainder, want))
+		if want <= l.remaining {
+			return l.at
+		}
+		return later(l.refillsFrom(), h.Bucket.MicrosUntil(l.remaining, l.remainder, want))
 	case quota.KindGCRA:
 		return later(l.at, quota.GCRA(h.Bucket).MicrosUntil(l.arrival, l.at, want))
 	case quota.KindLeakyQueue:
@@ -99,7 +111,7 @@ func passTo(q *reservation.ReserveRequest, looks []look, start int64) {
 func (l *look) passTo(h *reservation.Hold, start int64) {
 	switch h.Kind {
 	case quota.KindBucket:
-		l.remaining, l.remainder = h.Bucket.Advance(l.remaining, l.remainder, start-l.at)
+		l.remaining, l.remainder = h.Bucket.Advance(l.remaining, l.remainder, start-l.refillsFrom())
 	case quota.KindLeakyQueue:
 		l.arrival = max(l.arrival, start)
 		return

@@ -318,6 +318,24 @@ func (r *reply) intAndStart() (n, start int64) {
 	return r.int(), 0
 }
 
+// riskAndInstants reads a bucket's risk, that may come with a start that is ahead, 0
+// for none, and with the instant of the level, 0 for when the bucket counts: see
+// lua/start.lua.
+func (r *reply) riskAndInstants() (risk quota.Amount, start, of int64) {
+	if len(r.rest) == 0 || msgp.NextType(r.rest) != msgp.ArrayType {
+		return quota.Amount(r.int()), 0, 0
+	}
+	size := r.list()
+	if r.err == nil && size != 2 && size != 3 {
+		r.fault(fmt.Errorf("a bucket's risk and instants have %d values", size))
+	}
+	risk, start = quota.Amount(r.int()), r.int()
+	if size == 3 {
+		of = r.int()
+	}
+	return risk, start, of
+}
+
 // list returns the length of a list, at most what the bytes left can hold.
 func (r *reply) list() int {
 	if r.err != nil {
@@ -380,9 +398,7 @@ func (r *reply) levels(holds []reservation.Hold) []counterState {
 		switch holds[i].Kind {
 		case quota.KindBucket:
 			c.level, c.rest = quota.Amount(r.int()), r.int()
-			var risk int64
-			risk, c.start = r.intAndStart()
-			c.risk = quota.Amount(risk)
+			c.risk, c.start, c.of = r.riskAndInstants()
 		case quota.KindSlots:
 			c.taken, c.earliest = quota.Amount(r.int()), r.int()
 		case quota.KindGCRA, quota.KindLeakyQueue:

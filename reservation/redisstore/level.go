@@ -12,6 +12,7 @@ type counterState struct {
 	level quota.Amount // bucket
 	rest  int64        // bucket: remainder, in units of 1/PerMicros
 	risk  quota.Amount // bucket: open sum of risks
+	of    int64        // bucket: the level's instant, where that is later than it counts as of, microseconds; else 0
 
 	start   int64         // with a rate: a start that is ahead, microseconds; 0 for none
 	arrival int64         // GCRA: theoretical arrival time, queue: when it is empty; microseconds
@@ -73,6 +74,9 @@ func (c counterState) shown(h *reservation.Hold, now int64) reservation.Level {
 	case quota.KindBucket:
 		l := reservation.Level{Remaining: c.left(c.level, now), Seeded: true, Risk: c.risk}
 		if wait := h.Bucket.MicrosUntil(c.level, c.rest, h.Bucket.Capacity); wait != 0 || at > now {
+			if wait != 0 {
+				at = c.refillsFrom(now)
+			}
 			l.ResetsAt = after(at, wait)
 		}
 		return l

@@ -13,6 +13,10 @@ func (c counterState) left(remaining quota.Amount, now int64) quota.Amount {
 	return remaining
 }
 
+// refillsFrom is the instant from which on a bucket's level grows: where the clock
+// stepped back, that of the level, which is ahead.
+func (c counterState) refillsFrom(now int64) int64 { return max(now, c.start, c.of) }
+
 // startFor is the earliest instant at which so much of a limit with a rate can start;
 // quota.MicrosNever where a queue does not accept it.
 func (c counterState) startFor(h *reservation.Hold, want quota.Amount, now int64) int64 {
@@ -20,7 +24,9 @@ func (c counterState) startFor(h *reservation.Hold, want quota.Amount, now int64
 	var wait int64
 	switch h.Kind {
 	case quota.KindBucket:
-		wait = h.Bucket.MicrosUntil(c.level, c.rest, want)
+		if wait = h.Bucket.MicrosUntil(c.level, c.rest, want); wait > 0 {
+			at = c.refillsFrom(now)
+		}
 	case quota.KindGCRA:
 		wait = quota.GCRA(h.Bucket).MicrosUntil(c.arrival, at, want)
 	case quota.KindLeakyQueue:

@@ -342,6 +342,9 @@ func (m *Model) level(account string, h reservation.Hold) reservation.Level {
 		level := m.levelAt(name, h.Bucket, at)
 		l := reservation.Level{Remaining: m.takenNow(floor(level), at), Seeded: true, Risk: m.risks(name)}
 		if wait := microsUntil(level, h.Bucket, h.Bucket.Capacity); wait != 0 || at > now {
+			if wait != 0 {
+				at = m.refillsFrom(name)
+			}
 			l.ResetsAt = after(at, wait)
 		}
 		return l

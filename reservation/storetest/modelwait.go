@@ -74,6 +74,16 @@ func (m *Model) rebook(name counterName, kind quota.Kind, start, difference int6
 	return last.booked
 }
 
+// refillsFrom is the instant from which on a bucket's level grows: where the clock
+// stepped back, that of the level, which is ahead.
+func (m *Model) refillsFrom(name counterName) int64 {
+	from := m.at(name, quota.KindBucket)
+	if b := m.bucket(name); b != nil {
+		from = max(from, b.at)
+	}
+	return from
+}
+
 // giveBeside gives back to a bucket: what starts at the instant of its level, and what
 // is left, come to the capacity at most.
 func (m *Model) giveBeside(name counterName, p quota.Bucket, amount quota.Amount, booked int64) {
@@ -111,7 +121,9 @@ func (m *Model) startFor(account string, h reservation.Hold) int64 {
 		}
 		return max(at, m.rateOf(name, h.Kind).arrival)
 	case quota.KindBucket:
-		wait = microsUntil(m.levelAt(name, h.Bucket, at), h.Bucket, amount)
+		if wait = microsUntil(m.levelAt(name, h.Bucket, at), h.Bucket, amount); wait != 0 {
+			at = m.refillsFrom(name)
+		}
 	default:
 		wait = m.rateWait(name, h, amount)
 	}

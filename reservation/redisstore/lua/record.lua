@@ -174,7 +174,7 @@ end
 --   queue:  when it is empty
 --   window: a list, see shown_window
 -- and with a start that is ahead, in the place of the risks or the arrival time, a
--- list of it and the start; and zeros for a pool elsewhere.
+-- list of it and the start, see also Start.with_level; and zeros for a pool elsewhere.
 local function levels(plan)
   local out, n = {}, 0
   for j = 1, #plan, STRIDE do
@@ -184,7 +184,7 @@ local function levels(plan)
     elseif kind == KIND_BUCKET then
       local b = bucket_of(ref, where)
       out[n + 1], out[n + 2] = level_of(b, plan[j + 5], plan[j + 6], plan[j + 7])
-      out[n + 3] = Start.with(b.risk, b)
+      out[n + 3] = Start.with_level(b.risk, b)
       n = n + 3
     elseif kind == KIND_SLOTS then
       out[n + 1], out[n + 2] = slots_taken(ref)

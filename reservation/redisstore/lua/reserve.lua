@@ -154,11 +154,11 @@ for j = 1, #plan, STRIDE do
       if asked > 0 then
         first = Start.at(b)
         if level - keep < asked then
-          first = max_wait ~= 0 and first + Start.bucket_wait(level, rest, asked + keep, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
+          first = max_wait ~= 0 and Start.of(b) + Start.bucket_wait(level, rest, asked + keep, plan[j + 5], plan[j + 6], plan[j + 7]) or FAR
         end
       end
       counters[h], lefts[h], rests[h], rooms[h] = b, level, rest, Start.left(b, level) - keep
-      out[n + 1], out[n + 2], out[n + 3] = level, rest, Start.with(b.risk, b)
+      out[n + 1], out[n + 2], out[n + 3] = level, rest, Start.with_level(b.risk, b)
       n = n + 3
     elseif kind == KIND_SLOTS then
       local taken, earliest = slots_taken(ref)
@@ -407,7 +407,7 @@ for j = 1, #plan, STRIDE do
   local kind, where, ref, amount = plan[j], plan[j + 1], plan[j + 2], plan[j + 3]
   h = h + 1
   if kind == KIND_BUCKET and plan[j + 8] > 0 and where ~= REMOTE then
-    out[places[h] + 3] = Start.with(counters[h].risk + plan[j + 8], counters[h])
+    out[places[h] + 3] = Start.with_level(counters[h].risk + plan[j + 8], counters[h])
     if commit then add_risk(ref, where, plan[j + 8], plan[j + 5], plan[j + 6], plan[j + 7]) end
   end
   if kind >= KIND_FIXED and where ~= REMOTE then
@@ -433,9 +433,9 @@ for j = 1, #plan, STRIDE do
     if kind == KIND_BUCKET then
       local b, level, rest = counters[h], lefts[h], rests[h]
       if start > now then
-        level, rest = advance(level, rest, start - Start.at(b), plan[j + 5], plan[j + 6], plan[j + 7])
+        level, rest = advance(level, rest, start - Start.of(b), plan[j + 5], plan[j + 6], plan[j + 7])
         Start.give(b, start, amount)
-        out[at + 2], out[at + 3] = rest, Start.with(b.risk, b)
+        out[at + 2], out[at + 3] = rest, Start.with_level(b.risk, b)
       end
       out[at + 1] = level - amount
       if commit then set_bucket(b, level - amount, rest, plan[j + 5], plan[j + 6], plan[j + 7]) end

@@ -11,6 +11,14 @@ function Start.at(c)
   return now
 end
 
+-- of is the instant from which on a bucket's level, as it is shown, grows: where the
+-- clock stepped back, that of the level, which is ahead.
+function Start.of(b)
+  local at = Start.at(b)
+  if b.at and b.at > at then return b.at end
+  return at
+end
+
 -- ahead is the start to store or to show; nil for none.
 function Start.ahead(c)
   if c.start and c.start > now then return c.start end
@@ -53,4 +61,12 @@ function Start.with(value, c)
   local start = Start.ahead(c)
   if start then return {value, start} end
   return value
+end
+
+-- with_level is Start.with of a bucket, and where its level is of an instant that is
+-- later than it should count as of, that instant too: a start of 0 is none.
+function Start.with_level(value, b)
+  local of = Start.of(b)
+  if of > Start.at(b) then return {value, Start.ahead(b) or 0, of} end
+  return Start.with(value, b)
 end
